@@ -1,0 +1,47 @@
+"""wca_tf's package. The pins were installed together and tested on Python 3.11."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "wca_tf" / "__init__.py").read_text()).group(1)
+
+REQUIREMENTS = [
+    "absl-py==2.5.1",
+    "h5py==3.14.0",
+    "importlib_resources==7.1.0",  # tensorflow-datasets imports it and does not say so
+    "keras==3.15.1",
+    "numpy==2.4.6",
+    "protobuf==7.36.2",
+    "scikit-learn==1.9.1",
+    "scipy==1.17.1",
+    "tensorboard==2.21.0",
+    "tensorflow==2.21.0",
+    "tensorflow-datasets==4.9.10",
+    "tensorflow-probability==0.25.0",
+    "tf-keras==2.21.0",  # tensorflow-probability imports it
+    "tqdm==4.70.1",
+]
+
+setup(
+    name="wca_tf",
+    version=VERSION,
+    description="Weight-Covariance Alignment in TensorFlow: stochastic nets, and attacks that say what they are worth",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.12",
+    packages=find_packages(include=["wca_tf", "wca_tf.*"]),
+    install_requires=REQUIREMENTS,
+    extras_require={
+        "dev": ["keras-cv==0.9.0", "mypy==2.4.1", "pytest==9.2.0", "ruff==0.17.5", "types-tqdm"],
+        "serving": ["tensorflow-serving-api==2.21.0"],
+        "cuda": ["tensorflow[and-cuda]==2.21.0"],
+        "benchmarks": ["foolbox==3.3.4", "torch==2.13.0", "torchattacks==3.5.1"],
+    },
+    entry_points={
+        "console_scripts": ["wca-train = wca_tf.cli.train:console", "wca-evaluate = wca_tf.cli.evaluate:console"]
+    },
+)

@@ -1,0 +1,29 @@
+"""Weight-Covariance Alignment in TensorFlow: stochastic nets, and attacks that say what they are worth.
+
+Names are imported when they are first used, so that commands answer a wrong flag before TensorFlow is loaded.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "AnisotropicNoise": "wca_tf.layers",
+    "IsotropicNoise": "wca_tf.layers",
+    "WCANet": "wca_tf.model",
+    "InputError": "wca_tf.errors",
+    "TrainConfig": "wca_tf.config",
+    "EvaluateConfig": "wca_tf.config",
+    "build_backbone": "wca_tf.backbones",
+    "build_attack": "wca_tf.attacks",
+    "train": "wca_tf.training",
+    "evaluate": "wca_tf.evaluation.runner",
+}
+__all__ = ["__version__", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'wca_tf' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

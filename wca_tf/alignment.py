@@ -1,0 +1,69 @@
+"""The paper's mathematics of weights and noise: the alignment term, Theorem 1, and the z-margin.
+
+Shapes: B batch, D feature_dim, C classes. `class_weights` is [D, C], as in a Keras kernel: column i is the paper's w_i.
+`scale_tril` is L [D, D] with Sigma = L Lᵀ. Logits given an image are N(mu, K) with K = W Sigma Wᵀ = A Aᵀ, where
+A = W L [C, D] is called `logit_scale`; Sigma itself is never formed.
+"""
+
+import math
+
+import tensorflow as tf
+
+
+def logit_scale(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
+    """A [C, D] with K = A Aᵀ the covariance of the logits: the noise of the logits is A ε, ε ~ N(0, I)."""
+    return tf.matmul(class_weights, scale_tril, transpose_a=True)
+
+
+def alignment_term(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
+    """L_WCA = Σ_i ln(w_iᵀ Sigma w_i), a scalar (paper, Eq. 4, `loss_wca`), as Σ_i ln ‖Lᵀ w_i‖².
+
+    It is -Inf when some w_i is zero; training raises on that, it is not patched.
+    """
+    variances = tf.reduce_sum(tf.square(logit_scale(class_weights, scale_tril)), axis=1)
+    return tf.reduce_sum(tf.math.log(variances))
+
+
+def logit_difference_scale(scale: tf.Tensor) -> tf.Tensor:
+    """[C, C]: standard deviation of h_i − h_j, √(K_ii + K_jj − 2 K_ij), from `logit_scale` [C, D].
+
+    It is zero on the diagonal.
+    """
+    differences = scale[:, tf.newaxis, :] - scale[tf.newaxis, :, :]
+    return tf.norm(differences, axis=2)
+
+
+def z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
+    """min_j (mu_y − mu_j) / √(K_yy + K_jj − 2 K_yj), [B]: Theorem 1's ratio for the nearest class.
+
+    Args:
+        noise_free_logits: mu [B, C].
+        labels: y [B], whole numbers in [0, C).
+        difference_scale: [C, C], from `logit_difference_scale`; all zero for a net without noise, whose z-margin is
+            the plain margin min_j (mu_y − mu_j), the direction of the limit of vanishing noise.
+    """
+    num_classes = noise_free_logits.shape[-1]
+    is_label = tf.one_hot(labels, num_classes, on_value=True, off_value=False, dtype=tf.bool)
+    label_logits = tf.gather(noise_free_logits, labels, axis=1, batch_dims=1)[:, tf.newaxis]
+    scale = tf.gather(difference_scale, labels)
+    scale = tf.where(is_label | tf.reduce_all(difference_scale == 0), tf.ones_like(scale), scale)
+    return tf.reduce_min(tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale), axis=1)
+
+
+def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """min_j (h_y − h_j), [..., B], from logits [..., B, C]: positive where the label has the largest logit."""
+    is_label = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    label_logits = tf.reduce_max(tf.where(is_label, logits, -math.inf), axis=-1)
+    return label_logits - tf.reduce_max(tf.where(is_label, -math.inf, logits), axis=-1)
+
+
+def adversarial_gap_bound(output_change: tf.Tensor, weight: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
+    """Theorem 1: the adversarial gap of a binary classifier is at most Δ / √(2π wᵀ Sigma w).
+
+    Args:
+        output_change: Δ, the most by which the attack changes the noise-free output; any shape.
+        weight: w [D].
+        scale_tril: L [D, D].
+    """
+    deviation = tf.norm(logit_scale(weight[:, tf.newaxis], scale_tril))
+    return output_change / (math.sqrt(2 * math.pi) * deviation)

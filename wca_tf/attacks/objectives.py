@@ -1,0 +1,49 @@
+"""What an attack maximises: one number per image, larger where the net is nearer to an error.
+
+Each objective is a function (target, features, labels, seed, draws) -> [B]. Those of random nets are means over draws,
+so that the gradient of a mean over parts of the draws is the mean of the parts' gradients.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from wca_tf import alignment
+from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.errors import InputError
+
+Objective = Callable[[Target, tf.Tensor, tf.Tensor, tf.Tensor, "int | tf.Tensor"], tf.Tensor]
+
+
+def expected_cross_entropy(
+    target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
+) -> tf.Tensor:
+    """Mean over draws of the cross-entropy: the paper's Expectation over Transformation (section 4.1)."""
+    logits = target.logits(features, seed, draws)
+    repeated = tf.repeat(labels[tf.newaxis], tf.shape(logits)[0], axis=0)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
+
+
+def negative_margin(
+    target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
+) -> tf.Tensor:
+    """−min_j (mu_y − mu_j), noise-free where the target allows, else the mean over draws. It never saturates."""
+    if isinstance(target, HeadNoiseTarget):
+        return -alignment.margin(target.noise_free_logits(features), labels)
+    return tf.reduce_mean(-alignment.margin(target.logits(features, seed, draws), labels), axis=0)
+
+
+def negative_z_margin(
+    target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
+) -> tf.Tensor:
+    """−z-margin: Theorem 1's ratio. The larger, the closer the nearest class is to even odds, whatever the noise."""
+    if not isinstance(target, HeadNoiseTarget):
+        raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
+    return -alignment.z_margin(target.noise_free_logits(features), labels, target.difference_scale)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "ce": expected_cross_entropy,
+    "margin": negative_margin,
+    "z_margin": negative_z_margin,
+}

@@ -1,0 +1,32 @@
+"""Feature extractors by name. Each builder is in a module of its own, which is imported when it is first used."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from wca_tf.errors import InputError
+
+if TYPE_CHECKING:
+    import keras
+
+# name -> (module, activation of the bottleneck behind it)
+BACKBONES: dict[str, tuple[str, str | None]] = {
+    "lenet_plus_plus": ("wca_tf.backbones.lenet", None),
+    "resnet18": ("wca_tf.backbones.resnet", "relu"),
+}
+
+
+def build_backbone(name: str, image_shape: tuple[int, int, int], precision: str = "float32") -> "keras.Model":
+    """A Keras model [B, H, W, channels] -> [B, features].
+
+    Args:
+        name: one of `BACKBONES`.
+        image_shape: (H, W, channels).
+        precision: the layers' Keras dtype policy, such as "float32" or "mixed_bfloat16".
+
+    Raises:
+        InputError: unknown name, or images too small for the backbone.
+    """
+    if name not in BACKBONES:
+        raise InputError(f"expected a backbone among {', '.join(BACKBONES)}; received {name!r}")
+    module = importlib.import_module(BACKBONES[name][0])
+    return getattr(module, name)(image_shape, precision)

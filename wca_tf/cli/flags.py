@@ -1,0 +1,92 @@
+"""Flags from the fields of a configuration, and errors as one line and exit 2."""
+
+import dataclasses
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from absl import app, flags
+
+from wca_tf.errors import InputError
+
+Config = TypeVar("Config")
+
+_DEFINERS: dict[type, Callable[..., Any]] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
+
+
+def define_flags(config_class: type) -> None:
+    """Define a flag for each field of a configuration class."""
+    for field in dataclasses.fields(config_class):
+        choices = field.metadata["choices"]
+        if choices:
+            flags.DEFINE_enum(field.name, field.default, choices, field.metadata["help"])
+        else:
+            _DEFINERS[type(field.default)](field.name, field.default, field.metadata["help"])
+        show_in_help(field.name)
+
+
+def show_in_help(name: str) -> None:
+    """List a flag under --help, which shows the main module's flags alone."""
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+
+
+def config_from_flags(config_class: type[Config]) -> Config:
+    """The configuration that the parsed flags say."""
+    names = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
+    return config_class(**{name: flags.FLAGS[name].value for name in names})
+
+
+def run(main: Callable[[], None], usage: str) -> None:
+    """Parse the command line and call `main`; what a user can cause becomes one line and exit 2."""
+    sys.modules["__main__"].__doc__ = usage
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    app.run(lambda _: _main_with_clear_errors(main), flags_parser=_parse)
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow without its start-up notes, which no log level silences."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            importlib.import_module("tensorflow")
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _parse(arguments: Sequence[str]) -> list[str]:
+    try:
+        rest = flags.FLAGS(list(arguments))
+    except (flags.Error, OSError, UnicodeDecodeError) as error:
+        _fail(f"{error} (see --help)")
+    if len(rest) > 1:
+        _fail(f"expected flags only, received {' '.join(rest[1:])!r}")
+    return rest
+
+
+def _main_with_clear_errors(main: Callable[[], None]) -> None:
+    try:
+        main()
+    except InputError as error:
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        _fail(f"{error.name} is not installed: run bin/quickstart, then .venv/bin/python {sys.argv[0]}")
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,39 @@
+"""wca-train: train a WCA-Net, or resume a run that was stopped.
+
+    bin/train --flagfile=configs/digits_anisotropic.flags --model_dir=runs/digits_anisotropic
+
+Started again on the same --model_dir it resumes. The result: model.keras (best on validation), last.keras,
+metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin/evaluate.
+"""
+
+from absl import flags
+
+from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
+from wca_tf.config import TrainConfig, check_dataset_present
+from wca_tf.errors import InputError
+
+
+def main() -> None:
+    """Train as the parsed flags say."""
+    config = config_from_flags(TrainConfig)
+    model_dir = flags.FLAGS.model_dir
+    if not model_dir:
+        raise InputError("expected --model_dir=DIR, where the model goes")
+    check_dataset_present(config)
+
+    import_tensorflow()  # only when the flags are right: it takes seconds
+    from wca_tf.training import train
+
+    best = train(config, model_dir)
+    print(
+        f"best epoch {best['epoch']:.0f}: validation accuracy {best['val_accuracy']:.4f}\n"
+        f"next: bin/evaluate --model_dir={model_dir}"
+    )
+
+
+def console() -> None:
+    """The entry point of bin/train and wca-train."""
+    define_flags(TrainConfig)
+    flags.DEFINE_string("model_dir", None, "directory of the model; an unfinished run in it is resumed")
+    show_in_help("model_dir")
+    run(main, __doc__ or "")

@@ -1,0 +1,161 @@
+"""What a training or an evaluation is told: frozen, checked on construction, and free of TensorFlow.
+
+Every field is a flag of `bin/train` or `bin/evaluate`; its metadata is the flag's help.
+"""
+
+import dataclasses
+import math
+import os
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from wca_tf.attacks import parse_attack
+from wca_tf.backbones import BACKBONES
+from wca_tf.errors import InputError
+
+DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
+    """A dataclass field that is a flag: its default, what it means, and the values allowed."""
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which images, and where they are."""
+
+    dataset: str = option("digits", DATASET_HELP)
+    tfds_data_dir: str = option(
+        os.environ.get("TFDS_DATA_DIR", os.path.join("~", "tensorflow_datasets")),
+        "where TFDS data are, or go with --download",
+    )
+    download: bool = option(False, "fetch the TFDS set when it is absent; without it nothing is fetched")
+    image_size: int = option(0, "resize images to this height and width; 0 keeps the size they have")
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, image_size=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(DataConfig):
+    """A training run. The defaults are the paper's for digits-sized images (paper, section 4.1 and appendix B)."""
+
+    backbone: str = option("lenet_plus_plus", "feature extractor", tuple(BACKBONES))
+    feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
+    covariance: str = option("anisotropic", "noise; none is the undefended net", ("none", "isotropic", "anisotropic"))
+    weight_decay: float = option(1e-4, "l2 penalty on the classifier W and the noise's L, inside the loss")
+    learning_rate: float = option(1e-3, "Adam's; divided by 10 after each third of the run")
+    batch_size: int = option(128, "images a step")
+    epochs: int = option(30, "passes over the training images (paper: 600)")
+    augmentation: str = option("none", "crop_flip: pad by 4, crop, mirror (CIFAR)", ("none", "crop_flip"))
+    validation_split: float = option(0.1, "share of the training images kept aside to choose the best epoch")
+    max_train_examples: int = option(0, "use at most so many training images; 0 uses all")
+    precision: str = option(
+        "float32", "the backbone's; the noise and logits stay float32", ("float32", "mixed_bfloat16")
+    )
+    seed: int = option(0, "decides the weights' start, the order of images, and the noise")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_choices(self)
+        _check_at_least(self, feature_dim=1, weight_decay=0, batch_size=1, epochs=1, max_train_examples=0, seed=0)
+        if not (0 < self.learning_rate < math.inf):
+            raise InputError(f"expected --learning_rate above 0, received {self.learning_rate}")
+        if not 0 < self.validation_split < 1:
+            raise InputError(f"expected --validation_split between 0 and 1, received {self.validation_split}")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """An evaluation of a trained model."""
+
+    attacks: str = option("fgsm,pgd,margin,z_margin", "comma-separated; parameters after a colon: pgd:steps=40")
+    epsilons: str = option("8/255", "comma-separated l-infinity radii in [0, 1], as 0.1 or 8/255")
+    eot_samples: int = option(50, "noise draws that an attack's gradient averages over (paper: 50)")
+    num_examples: int = option(1000, "attack the first so many images of the split; 0 takes all")
+    split: str = option(
+        "test", "test, or validation (for choices that must not see the test images)", ("test", "validation")
+    )
+    batch_size: int = option(100, "images attacked at a time; does not change the results")
+    seed: int = option(0, "decides the attacks' random starts and draws, and the draws that judge them")
+    tfds_data_dir: str = option("", "where TFDS data are; empty takes the training run's")
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0)
+        self.parsed_attacks()
+        self.parsed_epsilons()
+
+    def parsed_attacks(self) -> list[tuple[str, dict[str, Any]]]:
+        """[(the attack as written, its parameters)], in order; raises InputError for an unknown one."""
+        return [(text, parse_attack(text, self.eot_samples)) for text in _split_list(self.attacks, "--attacks")]
+
+    def parsed_epsilons(self) -> list[float]:
+        """The radii, in order; raises InputError for one that is no number in [0, 1]."""
+        return [_parse_epsilon(text) for text in _split_list(self.epsilons, "--epsilons")]
+
+
+def config_to_json(config: Any) -> dict[str, Any]:
+    """Every field of a configuration, as JSON values."""
+    return dataclasses.asdict(config)
+
+
+def data_directory(config: DataConfig) -> Path:
+    """`tfds_data_dir` with ~ expanded."""
+    return Path(config.tfds_data_dir).expanduser()
+
+
+def check_dataset_present(config: DataConfig) -> None:
+    """Raise InputError at once when the dataset's files are not where the configuration says."""
+    if config.dataset == "digits":
+        return
+    if config.dataset.startswith("folder:"):
+        folder = Path(config.dataset.removeprefix("folder:")).expanduser()
+        if not folder.is_dir():
+            raise InputError(f"expected a folder of class folders, received {folder}, which is none")
+        return
+    name = config.dataset.split("/")[0].split(":")[0]
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise InputError(f"expected digits, a TFDS name or folder:PATH as --dataset, received {config.dataset!r}")
+    directory = data_directory(config)
+    if not config.download and not (directory / name).is_dir():
+        raise InputError(
+            f"expected TFDS data of {name!r} in {directory}, which has none: name their place with --tfds_data_dir, "
+            "or fetch them with --download"
+        )
+
+
+def _split_list(text: str, flag: str) -> list[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not items:
+        raise InputError(f"expected a comma-separated list in {flag}, received {text!r}")
+    if len(set(items)) < len(items):
+        raise InputError(f"expected each item of {flag} once, received {text!r}")
+    return items
+
+
+def _parse_epsilon(text: str) -> float:
+    try:
+        epsilon = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"expected --epsilons as numbers or fractions such as 8/255, received {text!r}") from None
+    if not 0 <= epsilon <= 1:
+        raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {text}")
+    return epsilon
+
+
+def _check_choices(config: Any) -> None:
+    for field in dataclasses.fields(config):
+        choices = field.metadata["choices"]
+        value = getattr(config, field.name)
+        if choices and value not in choices:
+            raise InputError(f"expected --{field.name} among {', '.join(choices)}; received {value!r}")
+
+
+def _check_at_least(config: Any, **smallest: float) -> None:
+    for name, least in smallest.items():
+        if not least <= getattr(config, name) < math.inf:
+            raise InputError(f"expected --{name} of {least} or more, received {getattr(config, name)}")

@@ -1,0 +1,40 @@
+"""The noise's covariance Sigma = L Lᵀ from an unconstrained vector.
+
+L is lower-triangular with a positive diagonal for every vector, so that no step of an optimizer can leave the set of
+covariances (paper, section 3.2).
+"""
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+# Keeps the diagonal of L above zero in float32: ln(wᵀ Sigma w) stays finite.
+SMALLEST_SCALE = 1e-5
+
+
+def _triangular() -> tfp.bijectors.Bijector:
+    return tfp.bijectors.FillScaleTriL(diag_bijector=tfp.bijectors.Softplus(), diag_shift=SMALLEST_SCALE)
+
+
+def scale_tril_from_vector(vector: tf.Tensor) -> tf.Tensor:
+    """L [D, D], lower-triangular with a positive diagonal, from any vector [D (D + 1) / 2]."""
+    return _triangular().forward(vector)
+
+
+def vector_from_scale_tril(scale_tril: tf.Tensor) -> tf.Tensor:
+    """The vector [D (D + 1) / 2] that `scale_tril_from_vector` maps to `scale_tril` [D, D]."""
+    return _triangular().inverse(scale_tril)
+
+
+def scale_diag_from_vector(vector: tf.Tensor) -> tf.Tensor:
+    """Positive standard deviations [D] from any vector [D]."""
+    return tf.nn.softplus(vector) + SMALLEST_SCALE
+
+
+def vector_from_scale_diag(scale_diag: tf.Tensor) -> tf.Tensor:
+    """The vector [D] that `scale_diag_from_vector` maps to `scale_diag` [D]."""
+    return tfp.math.softplus_inverse(scale_diag - SMALLEST_SCALE)
+
+
+def covariance_from_scale_tril(scale_tril: tf.Tensor) -> tf.Tensor:
+    """Sigma = L Lᵀ [D, D]."""
+    return tf.matmul(scale_tril, scale_tril, transpose_b=True)

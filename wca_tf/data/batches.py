@@ -1,0 +1,63 @@
+"""Batches for training and evaluation. What an epoch sees depends on (seed, epoch) alone."""
+
+import tensorflow as tf
+
+from wca_tf.data.examples import Examples
+from wca_tf.seeds import fold_in, make_seed
+
+CROP_PADDING = 4
+
+
+def to_float(images: tf.Tensor) -> tf.Tensor:
+    """float32 images in [0, 1] from uint8 or float images."""
+    return tf.image.convert_image_dtype(images, tf.float32)
+
+
+def training_batches(
+    examples: Examples, batch_size: int, epochs: int, first_epoch: int, seed: int, augmentation: str
+) -> tf.data.Dataset:
+    """(images, labels) of epochs first_epoch .. epochs − 1, one after the other, each without its last partial batch.
+
+    Order and augmentation depend on (seed, epoch), so that a resumed run sees what it would have seen.
+    """
+    images, labels = tf.constant(examples.images), tf.constant(examples.labels)
+    count = len(examples)
+
+    def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        epoch_seed = fold_in(make_seed(seed), epoch)
+        order = tf.random.experimental.stateless_shuffle(tf.range(count), fold_in(epoch_seed, 0))
+        offsets = tf.random.stateless_uniform([count, 2], fold_in(epoch_seed, 1), 0, 2 * CROP_PADDING + 1, tf.int32)
+        mirrored = tf.random.stateless_uniform([count], fold_in(epoch_seed, 2)) < 0.5
+        rows = tf.data.Dataset.from_tensor_slices((order, offsets, mirrored))
+        return rows.batch(batch_size, drop_remainder=True)
+
+    def make_batch(order: tf.Tensor, offsets: tf.Tensor, mirrored: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        batch = to_float(tf.gather(images, order))
+        if augmentation == "crop_flip":
+            batch = crop_flip(batch, offsets, mirrored)
+        return batch, tf.gather(labels, order)
+
+    numbers = tf.data.Dataset.range(first_epoch, epochs)
+    return numbers.flat_map(one_epoch).map(make_batch, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def crop_flip(images: tf.Tensor, offsets: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
+    """Pad by 4 zeros on each side, crop back at an offset, and mirror: the usual augmentation for CIFAR.
+
+    Args:
+        images: [B, H, W, channels].
+        offsets: [B, 2], row and column of each crop, whole numbers from 0 to 8; 4 leaves an image in place.
+        mirrored: [B], bool.
+    """
+    height, width = images.shape[1:3]
+    padding = [CROP_PADDING] * 2
+    padded = tf.pad(images, [[0, 0], padding, padding, [0, 0]])
+    rows = tf.gather(padded, offsets[:, :1] + tf.range(height), axis=1, batch_dims=1)
+    cropped = tf.gather(rows, offsets[:, 1:] + tf.range(width), axis=2, batch_dims=1)
+    return tf.where(mirrored[:, tf.newaxis, tf.newaxis, tf.newaxis], cropped[:, :, ::-1], cropped)
+
+
+def evaluation_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
+    """(images, labels) in order; the last batch may be smaller."""
+    batches = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels)).batch(batch_size)
+    return batches.map(lambda images, labels: (to_float(images), labels)).prefetch(tf.data.AUTOTUNE)

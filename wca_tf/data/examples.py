@@ -1,0 +1,90 @@
+"""A checked set of labelled images in memory, and its parts."""
+
+import dataclasses
+
+import numpy as np
+
+from wca_tf.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Labelled images; a set of 60,000 takes the size of its pixels in memory, once.
+
+    Attributes:
+        images: [N, H, W, channels], uint8, or float32 in [0, 1].
+        labels: [N], int64, in [0, len(class_names)).
+        class_names: the name of each class.
+
+    Raises:
+        InputError: no examples; another rank, dtype or range; NaN or Inf; labels that are no class.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_images(self.images)
+        if len(self.labels) != len(self.images):
+            raise InputError(f"expected a label for each of {len(self.images)} images, received {len(self.labels)}")
+        check_labels(self.labels, len(self.class_names))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, channels)."""
+        return tuple(self.images.shape[1:])
+
+    def take(self, indices: np.ndarray | slice) -> "Examples":
+        """The examples at `indices`, in that order."""
+        return Examples(self.images[indices], self.labels[indices], self.class_names)
+
+    def pixel_statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel, for images in [0, 1]; a constant channel gets deviation 1."""
+        pixels = self.images.reshape(-1, self.images.shape[-1])
+        unit = 255.0 if pixels.dtype == np.uint8 else 1.0
+        mean = pixels.mean(axis=0, dtype=np.float64) / unit
+        std = pixels.std(axis=0, dtype=np.float64) / unit
+        return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
+
+    def split_validation(self, share: float, seed: int, most: int = 0) -> tuple["Examples", "Examples"]:
+        """(training, validation): disjoint, shuffled by `seed`; at most `most` examples for training, 0 for all.
+
+        Raises:
+            InputError: either part would be empty.
+        """
+        order = np.random.default_rng(seed).permutation(len(self))
+        num_validation = round(share * len(self))
+        if not 0 < num_validation < len(self):
+            raise InputError(f"expected images for training and for validation: {len(self)} were split at {share}")
+        return self.take(order[num_validation:][: most or None]), self.take(order[:num_validation])
+
+
+def check_images(images: np.ndarray) -> None:
+    """Raise InputError unless `images` are [N, H, W, channels], N > 0, uint8 or float32 in [0, 1]."""
+    if images.ndim != 4 or len(images) == 0:
+        raise InputError(f"expected images of shape [N, H, W, channels] with N > 0, received {images.shape}")
+    if images.dtype == np.uint8:
+        return
+    if images.dtype != np.float32:
+        raise InputError(f"expected uint8 or float32 images, received {images.dtype}")
+    if not np.isfinite(images).all():
+        bad = np.flatnonzero(~np.isfinite(images).all(axis=(1, 2, 3)))
+        raise InputError(f"expected finite images, received NaN or Inf in {len(bad)} of them, the first at {bad[0]}")
+    if images.min() < 0 or images.max() > 1:
+        raise InputError(f"expected float images in [0, 1], received {images.min():.4g} to {images.max():.4g}")
+
+
+def check_labels(labels: np.ndarray, num_classes: int) -> None:
+    """Raise InputError unless `labels` are whole numbers in [0, num_classes)."""
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise InputError(f"expected whole numbers of shape [N] as labels, received {labels.dtype} {labels.shape}")
+    bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(bad):
+        raise InputError(
+            f"expected labels from 0 to {num_classes - 1}, received {labels[bad[0]]} at example {bad[0]}"
+            f" ({len(bad)} such labels)"
+        )

@@ -1,0 +1,179 @@
+"""Where examples come from: scikit-learn's digits, TFDS, or a folder of images."""
+
+import dataclasses
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn.datasets
+import sklearn.model_selection
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from wca_tf.config import DataConfig, check_dataset_present, data_directory
+from wca_tf.data.examples import Examples
+from wca_tf.errors import InputError, one_line
+from wca_tf.progress import progress_bar
+
+DIGITS_SIZE = 28
+TEST_SHARE = 0.2  # of sets that have no test split of their own
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+READ_BATCH = 1000
+
+
+def load_examples(config: DataConfig, split: str) -> Examples:
+    """All examples of `split`, "train" or "test".
+
+    Raises:
+        InputError: unknown, absent, empty or broken data; images that are no images; labels out of range.
+    """
+    check_dataset_present(config)
+    if config.dataset == "digits":
+        examples = _load_digits(split)
+    elif config.dataset.startswith("folder:"):
+        examples = _load_folder(Path(config.dataset.removeprefix("folder:")).expanduser(), split, config.image_size)
+    else:
+        examples = _load_tfds(config, split)
+    if config.image_size and examples.image_shape[:2] != (config.image_size,) * 2:
+        examples = dataclasses.replace(examples, images=_resize(examples.images, config.image_size))
+    return examples
+
+
+def _load_digits(split: str) -> Examples:
+    """scikit-learn's 1,797 digits, 8×8 pixels resized to 28×28; one in five is a test image."""
+    digits = sklearn.datasets.load_digits()
+    images = np.rint(digits.images[..., np.newaxis] * (255 / 16)).astype(np.uint8)
+    examples = Examples(_resize(images, DIGITS_SIZE), digits.target.astype(np.int64), tuple("0123456789"))
+    return _carve_split(examples, split)
+
+
+def _load_tfds(config: DataConfig, split: str) -> Examples:
+    builder = _tfds_builder(config)
+    split = split if split in builder.info.splits or split != "test" else "validation"
+    if split not in builder.info.splits:
+        raise InputError(f"expected a {split} split in {config.dataset}, which has {', '.join(builder.info.splits)}")
+    image_key, label_key = _supervised_keys(config.dataset, builder.info)
+    shape = builder.info.features[image_key].shape
+    if None in shape[:2] and not config.image_size:
+        raise InputError(f"the images of {config.dataset} differ in size: choose one with --image_size")
+
+    def prepare(example: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        image = example[image_key]
+        if config.image_size:
+            image = _resize_image(image, config.image_size)
+        return image, example[label_key]
+
+    read = tfds.ReadConfig(interleave_cycle_length=1)  # the order of examples is then that of the files
+    count = builder.info.splits[split].num_examples
+    try:
+        dataset = builder.as_dataset(split=split, read_config=read).map(prepare, tf.data.AUTOTUNE).batch(READ_BATCH)
+        images, labels = _collect(dataset, count, f"reading {config.dataset} {split}")
+    except (tf.errors.OpError, AssertionError, ValueError) as error:
+        raise InputError(
+            f"the {split} data of {config.dataset} in {builder.data_dir} are broken: {one_line(error)}"
+        ) from None
+    if len(labels) != count:
+        raise InputError(f"expected {count} {split} images in {builder.data_dir}, received {len(labels)}")
+    return Examples(images, labels, tuple(builder.info.features[label_key].names))
+
+
+def _tfds_builder(config: DataConfig) -> Any:
+    """A TFDS builder whose data are on disk, downloaded only if the configuration says so."""
+    directory = data_directory(config)
+    try:
+        builder = tfds.builder(config.dataset, data_dir=str(directory))
+        if config.download and not Path(builder.data_dir).exists():
+            _check_network(config.dataset)
+            builder.download_and_prepare()
+        if builder.info.splits:
+            return builder
+    except InputError:
+        raise
+    except Exception as error:  # TFDS raises whatever its parsers and its network raise
+        raise InputError(f"the TFDS set {config.dataset} in {directory} cannot be read: {one_line(error)}") from None
+    raise InputError(f"expected prepared TFDS data of {config.dataset} in {builder.data_dir}: there are none")
+
+
+def _check_network(dataset: str) -> None:
+    """Fail at once without a network, where TFDS alone retries for minutes."""
+    try:
+        socket.getaddrinfo("storage.googleapis.com", 443)
+    except OSError:
+        raise InputError(f"cannot download {dataset}: there is no network") from None
+
+
+def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
+    keys = info.supervised_keys
+    if (
+        not keys
+        or len(keys) != 2
+        or not isinstance(info.features[keys[0]], tfds.features.Image)
+        or not isinstance(info.features[keys[1]], tfds.features.ClassLabel)
+    ):
+        raise InputError(f"expected an image classification set, received {dataset} with {sorted(info.features)}")
+    return keys
+
+
+def _load_folder(root: Path, split: str, image_size: int) -> Examples:
+    """Class folders of images, below root/train and root/test or below root itself."""
+    has_splits = (root / "train").is_dir() and (root / "test").is_dir()
+    class_root = root / split if has_splits else root
+    class_names = sorted(path.name for path in (root / "train" if has_splits else root).iterdir() if path.is_dir())
+    files, labels = [], []
+    for label, name in enumerate(class_names):
+        found = sorted(p for p in (class_root / name).glob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
+        files += found
+        labels += [label] * len(found)
+    if not files or len(class_names) < 2:
+        raise InputError(f"expected two or more class folders of images in {class_root}, received {len(files)} images")
+    channels = _read_image(files[0], 0, 0).shape[-1]
+    images: list[np.ndarray] = []
+    with progress_bar(len(files), "images", f"reading {class_root}") as progress:
+        for file in files:
+            images.append(_read_image(file, 1 if channels == 1 else 3, image_size))
+            if images[-1].shape != images[0].shape:
+                sizes = f"{files[0]}: {images[0].shape}, {file}: {images[-1].shape}"
+                raise InputError(f"images differ in size ({sizes}): choose one with --image_size")
+            progress.update()
+    examples = Examples(np.stack(images), np.array(labels, np.int64), tuple(class_names))
+    return examples if has_splits else _carve_split(examples, split)
+
+
+def _read_image(file: Path, channels: int, image_size: int) -> np.ndarray:
+    try:
+        image = tf.io.decode_image(tf.io.read_file(str(file)), channels, expand_animations=False)
+    except tf.errors.OpError as error:
+        raise InputError(f"expected an image in {file}: {one_line(error)}") from None
+    return (_resize_image(image, image_size) if image_size else image).numpy()
+
+
+def _carve_split(examples: Examples, split: str) -> Examples:
+    """The same fifth of each class is the test split in every run, whatever the run's seed."""
+    train, test = sklearn.model_selection.train_test_split(
+        np.arange(len(examples)), test_size=TEST_SHARE, random_state=0, stratify=examples.labels
+    )
+    return examples.take(train if split == "train" else test)
+
+
+def _collect(dataset: tf.data.Dataset, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Every batch of a dataset in two arrays, with a progress bar."""
+    images, labels = [], []
+    with progress_bar(count, "images", what) as progress:
+        for image_batch, label_batch in dataset.as_numpy_iterator():
+            images.append(image_batch)
+            labels.append(label_batch)
+            progress.update(len(label_batch))
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _resize(images: np.ndarray, size: int) -> np.ndarray:
+    return np.concatenate(
+        [_resize_image(images[i : i + READ_BATCH], size).numpy() for i in range(0, len(images), READ_BATCH)]
+    )
+
+
+def _resize_image(image: tf.Tensor, size: int) -> tf.Tensor:
+    """Images [..., size, size, channels], bilinear with antialiasing, in the dtype they came in."""
+    resized = tf.image.resize(image, [size, size], antialias=True)
+    return tf.saturate_cast(tf.round(resized), tf.uint8) if image.dtype == tf.uint8 else resized

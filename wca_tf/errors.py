@@ -1,0 +1,14 @@
+"""The one exception that means: the input, not the program, is wrong."""
+
+
+class InputError(ValueError):
+    """Something a user gave cannot be used.
+
+    The message is one line that says what was expected and what was received; commands print it and exit with 2.
+    """
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """An exception's message on one line, cut to `most` characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else text[:most] + " ..."

@@ -1,0 +1,71 @@
+"""Files that are never half-written, and directories that only one process uses at a time."""
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from wca_tf.errors import InputError, one_line
+
+
+def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
+    """Let `write` fill a temporary file in the same directory, then rename it to `path`.
+
+    A process killed at any moment leaves the old file or the new one, never a part of one.
+
+    Args:
+        path: the file to make or replace.
+        write: called with the temporary file's path, which ends as `path` does.
+    """
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp", suffix=path.name)
+    os.close(handle)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically. NaN and Inf raise ValueError: they are no JSON."""
+    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, lambda temporary: Path(temporary).write_text(text))
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file; raises InputError with one line when it is absent or broken."""
+    try:
+        return json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise InputError(f"expected a file {path}: there is none") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"expected JSON in {path}, which cannot be read: {one_line(error)}") from None
+
+
+@contextlib.contextmanager
+def exclusive_directory(path: str | Path) -> Iterator[Path]:
+    """Make `path` and hold it for this process; raises InputError when it is in use or not writable.
+
+    The lock is the kernel's: it ends with the process, however that ends. Files that a killed process was in the middle
+    of writing are removed.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / ".lock", "w")
+    except OSError as error:
+        raise InputError(f"expected a directory that can be written, received {path}: {one_line(error)}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{path} is in use by another process: wait for it, or name another directory") from None
+        for leftover in [*path.glob(".tmp*"), *path.glob("*/.tmp*")]:
+            leftover.unlink()
+        yield path

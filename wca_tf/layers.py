@@ -1,0 +1,112 @@
+"""Keras layers that add learned Gaussian noise to features, in training and at test time alike."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from wca_tf import covariance
+from wca_tf.errors import InputError
+from wca_tf.seeds import fold_in
+
+
+class GaussianFeatureNoise(keras.layers.Layer):
+    """features + z, z ~ N(0, Sigma), one independent z per example; Sigma = L Lᵀ is learned (paper, section 3).
+
+    The base of `AnisotropicNoise` and `IsotropicNoise`. It computes in float32 under every precision policy. The random
+    stream is the weight `random_state` (seed, number of calls), so that a saved layer continues it.
+
+    Args:
+        seed: whole number that starts the random stream.
+        initial_scale: positive; L starts at `initial_scale` times the identity.
+
+    Call arguments:
+        features: [B, D], any float type.
+        seed: optional int32[2]; given, it alone decides the noise, and the stream does not advance.
+    """
+
+    def __init__(self, seed: int = 0, initial_scale: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32", "autocast": False})
+        if not initial_scale > covariance.SMALLEST_SCALE:
+            raise InputError(f"expected initial_scale above {covariance.SMALLEST_SCALE}, received {initial_scale}")
+        self.seed = seed
+        self.initial_scale = initial_scale
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        initial = self._initial_vector(int(input_shape[-1] or 0))
+        self.scale_vector = self.add_weight(
+            name="scale_vector", shape=initial.shape, initializer=lambda shape, dtype: tf.cast(initial, dtype)
+        )
+        self.random_state = self.add_weight(
+            name="random_state",
+            shape=(2,),
+            dtype="int32",
+            trainable=False,
+            initializer=lambda shape, dtype: tf.constant([self.seed, 0], dtype),
+        )
+
+    def call(self, features: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        features = tf.cast(features, tf.float32)
+        seed = self.next_seed() if seed is None else seed
+        return features + self.distribution().sample(tf.shape(features)[0], seed=seed)
+
+    def next_seed(self) -> tf.Tensor:
+        """The stream's next int32[2] seed; advances `random_state`."""
+        state = tf.identity(self.random_state.value)
+        self.random_state.assign_add([0, 1])
+        return fold_in(tf.stack([state[0], 0]), state[1])
+
+    def distribution(self) -> tfp.distributions.Distribution:
+        """The law of z, with event shape [D]."""
+        raise NotImplementedError
+
+    @property
+    def scale_tril(self) -> tf.Tensor:
+        """L [D, D], float32, lower-triangular with a positive diagonal."""
+        raise NotImplementedError
+
+    def _initial_vector(self, feature_dim: int) -> tf.Tensor:
+        raise NotImplementedError
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["dtype"]  # always float32
+        return {**config, "seed": self.seed, "initial_scale": self.initial_scale}
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class AnisotropicNoise(GaussianFeatureNoise):
+    """Noise with a full covariance: L is any lower-triangular matrix with a positive diagonal (paper, section 3.2)."""
+
+    def distribution(self) -> tfp.distributions.Distribution:
+        return tfp.distributions.MultivariateNormalTriL(scale_tril=self.scale_tril)
+
+    @property
+    def scale_tril(self) -> tf.Tensor:
+        return covariance.scale_tril_from_vector(tf.convert_to_tensor(self.scale_vector))
+
+    def _initial_vector(self, feature_dim: int) -> tf.Tensor:
+        return covariance.vector_from_scale_tril(self.initial_scale * tf.eye(feature_dim))
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class IsotropicNoise(GaussianFeatureNoise):
+    """Noise with a diagonal covariance, learned per feature: what the paper calls isotropic."""
+
+    def distribution(self) -> tfp.distributions.Distribution:
+        return tfp.distributions.MultivariateNormalDiag(scale_diag=self._scale_diag)
+
+    @property
+    def scale_tril(self) -> tf.Tensor:
+        return tf.linalg.diag(self._scale_diag)
+
+    @property
+    def _scale_diag(self) -> tf.Tensor:
+        return covariance.scale_diag_from_vector(tf.convert_to_tensor(self.scale_vector))
+
+    def _initial_vector(self, feature_dim: int) -> tf.Tensor:
+        return covariance.vector_from_scale_diag(tf.fill([feature_dim], self.initial_scale))

@@ -1,0 +1,208 @@
+"""WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf import alignment
+from wca_tf.errors import InputError
+from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
+
+NOISE_LAYERS: dict[str, type[GaussianFeatureNoise] | None] = {
+    "none": None,
+    "isotropic": IsotropicNoise,
+    "anisotropic": AnisotropicNoise,
+}
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class WCANet(keras.Model):
+    """h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ): logits of a stochastic classifier (paper, section 3).
+
+    `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 2 to 4), where CE is the loss
+    given to `compile`. Noise is drawn at test time too. What follows the backbone is float32 under every policy.
+
+    Args:
+        backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
+        num_classes: C, at least 2.
+        feature_dim: D, the width of the bottleneck; at least C.
+        covariance: "anisotropic", "isotropic", or "none" (the undefended net: no noise, no alignment term).
+        bottleneck_activation: Keras name of the activation before the noise, or None.
+        pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
+        weight_decay: coupled l2 penalty on W and L alone, 0 or more.
+        seed: starts the stream of training noise.
+
+    Call arguments:
+        images: [B, H, W, channels], float, in [0, 1].
+
+    Raises:
+        InputError: an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        feature_dim: int = 32,
+        covariance: str = "anisotropic",
+        bottleneck_activation: str | None = None,
+        pixel_mean: tuple[float, ...] = (0.0,),
+        pixel_std: tuple[float, ...] = (1.0,),
+        weight_decay: float = 1e-4,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        _check(num_classes, feature_dim, covariance, weight_decay, pixel_std)
+        self.backbone = backbone
+        self.num_classes = num_classes
+        self.feature_dim = feature_dim
+        self.covariance = covariance
+        self.bottleneck_activation = bottleneck_activation
+        self.pixel_mean = tuple(pixel_mean)
+        self.pixel_std = tuple(pixel_std)
+        self.weight_decay = weight_decay
+        self.seed = seed
+        self.bottleneck = keras.layers.Dense(
+            feature_dim, activation=bottleneck_activation, dtype="float32", name="bottleneck"
+        )
+        noise_layer = NOISE_LAYERS[covariance]
+        self.noise = noise_layer(seed=seed, name="noise") if noise_layer else None
+        self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        names = ("ce", "penalty", "accuracy", *(("alignment", "noise_to_margin") if self.noise else ()))
+        self.means = [keras.metrics.Mean(name=name) for name in names]
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        if not self.backbone.built:
+            self.backbone.build(input_shape)
+        width = self.backbone.compute_output_shape(input_shape)[-1]
+        self.bottleneck.build((None, width))
+        if self.noise:
+            self.noise.build((None, self.feature_dim))
+        self.classifier.build((None, self.feature_dim))
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        features = self.features(images, training=training)
+        return self.classifier(self.noise(features) if self.noise else features)
+
+    def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """f(x) [B, D], float32: the bottleneck's output, before the noise."""
+        normalised = (tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std
+        features = self.backbone(normalised, training=training)
+        if features.shape.rank > 2:
+            features = tf.reduce_mean(features, axis=range(1, features.shape.rank - 1))
+        return self.bottleneck(features)
+
+    @property
+    def logit_scale(self) -> tf.Tensor:
+        """A [C, D] with K = A Aᵀ the covariance of the logits; zero for the undefended net."""
+        if not self.noise:
+            return tf.zeros([self.num_classes, self.feature_dim])
+        return alignment.logit_scale(tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril)
+
+    def penalty(self) -> tf.Tensor:
+        """weight_decay/2 (‖W‖² + ‖L‖²), a scalar."""
+        squares = tf.reduce_sum(tf.square(self.classifier.kernel))
+        if self.noise:
+            squares += tf.reduce_sum(tf.square(self.noise.scale_tril))
+        return self.weight_decay / 2 * squares
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """One step on CE − L_WCA + penalty; raises InvalidArgumentError, before any update, when it is NaN or Inf."""
+        images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            loss, parts = self._objective(images, labels, sample_weight, training=True)
+            loss = tf.debugging.check_numerics(loss, "training diverged: the loss")
+            scaled_loss = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled_loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return self._update_metrics(loss, parts, images, labels, sample_weight)
+
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        loss, parts = self._objective(images, labels, sample_weight, training=False)
+        return self._update_metrics(loss, parts, images, labels, sample_weight)
+
+    def _objective(
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The loss and the tensors it is made of."""
+        features = self.features(images, training=training)
+        logits = self.classifier(self.noise(features) if self.noise else features)
+        cross_entropy = self.compute_loss(
+            x=images, y=labels, y_pred=logits, sample_weight=sample_weight, training=training
+        )
+        parts = {"features": features, "logits": logits, "ce": cross_entropy, "penalty": self.penalty()}
+        loss = cross_entropy + parts["penalty"]
+        if self.noise:
+            parts["alignment"] = alignment.alignment_term(
+                tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril
+            )
+            loss -= parts["alignment"]
+        return loss, parts
+
+    def _update_metrics(
+        self,
+        loss: tf.Tensor,
+        parts: dict[str, tf.Tensor],
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None,
+    ) -> dict[str, tf.Tensor]:
+        """Update every metric and return their values by name."""
+        labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
+        logits = parts["logits"]
+        values = {**parts, "accuracy": tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == labels, tf.float32))}
+        if self.noise:
+            values["noise_to_margin"] = self._noise_to_margin(parts["features"], labels)
+        weight = tf.shape(images)[0]
+        self._loss_tracker.update_state(loss, sample_weight=weight)
+        for mean in self.means:
+            mean.update_state(values[mean.name], sample_weight=weight)
+        return self.compute_metrics(images, labels, logits, sample_weight=sample_weight)
+
+    def _noise_to_margin(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """√K_yy averaged over the batch, over the mean size of the noise-free margin |min_j (mu_y − mu_j)|."""
+        deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
+        margins = tf.abs(alignment.margin(self.classifier(features), labels))
+        return tf.math.divide_no_nan(tf.reduce_mean(deviations), tf.reduce_mean(margins))
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.pop("dtype", None)
+        return {
+            **config,
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "num_classes": self.num_classes,
+            "feature_dim": self.feature_dim,
+            "covariance": self.covariance,
+            "bottleneck_activation": self.bottleneck_activation,
+            "pixel_mean": list(self.pixel_mean),
+            "pixel_std": list(self.pixel_std),
+            "weight_decay": self.weight_decay,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "WCANet":
+        backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects=custom_objects)
+        return cls(**{**config, "backbone": backbone})
+
+
+def _check(
+    num_classes: int, feature_dim: int, covariance: str, weight_decay: float, pixel_std: tuple[float, ...]
+) -> None:
+    if num_classes < 2:
+        raise InputError(f"expected 2 classes or more, received num_classes={num_classes}")
+    if feature_dim < num_classes:
+        raise InputError(
+            f"expected feature_dim of at least the number of classes, {num_classes}, so that the covariance can align "
+            f"with every class's weight vector (paper, section 4.1); received feature_dim={feature_dim}"
+        )
+    if covariance not in NOISE_LAYERS:
+        raise InputError(f"expected covariance among {', '.join(NOISE_LAYERS)}; received {covariance!r}")
+    if not weight_decay >= 0:
+        raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")
+    if not all(std > 0 for std in pixel_std):
+        raise InputError(f"expected every pixel_std above 0, received {pixel_std}")

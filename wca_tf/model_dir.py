@@ -1,0 +1,122 @@
+"""What a training run leaves on disk, and how it is found again.
+
+model_dir/
+    config.json          every flag, the versions, and what the dataset is
+    model.keras          the epoch with the best validation accuracy
+    last.keras           the last epoch, with the optimizer; there when training is complete
+    metrics.jsonl        a line per epoch
+    backup/latest.keras  the last complete epoch, with the optimizer; there while training
+    tensorboard/         the same metrics for TensorBoard
+    evaluations/NAME/    results.json and examples.npz of each evaluation
+"""
+
+import importlib.metadata
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from wca_tf import __version__, files
+from wca_tf.config import TrainConfig, config_to_json
+from wca_tf.data.examples import Examples
+from wca_tf.errors import InputError, one_line
+from wca_tf.model import WCANet
+
+SCHEMA = 1
+# Where the data are does not change what is trained.
+NOT_COMPARED = ("tfds_data_dir", "download")
+
+
+class ModelDirectory:
+    """Paths below a model directory, and the reading and writing of its config.json and models."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.best = self.path / "model.keras"
+        self.last = self.path / "last.keras"
+        self.backup = self.path / "backup" / "latest.keras"
+        self.metrics = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.evaluations = self.path / "evaluations"
+
+    def check_same_config(self, config: TrainConfig) -> None:
+        """Raise InputError, naming the flag, when the directory belongs to another configuration."""
+        if not self.config.exists():
+            if self.best.exists() or self.last.exists() or self.backup.exists():
+                raise InputError(f"{self.path} has a model but no config.json: name another --model_dir")
+            return
+        stored = self.read_config()["config"]
+        for name, value in config_to_json(config).items():
+            if name not in NOT_COMPARED and stored.get(name) != value:
+                raise InputError(
+                    f"{self.path} holds a run with --{name}={stored.get(name)}, received --{name}={value}: "
+                    "name another --model_dir"
+                )
+
+    def write_config(self, config: TrainConfig, training: Examples) -> None:
+        """Write config.json."""
+        dataset = {
+            "num_classes": len(training.class_names),
+            "class_names": list(training.class_names),
+            "image_shape": list(training.image_shape),
+            "num_train_examples": len(training),
+        }
+        contents = {"schema": SCHEMA, "config": config_to_json(config), "dataset": dataset, "versions": versions()}
+        files.write_json(self.config, contents)
+
+    def read_config(self) -> dict[str, Any]:
+        """config.json's contents; raises InputError when it is absent, broken or of another schema."""
+        contents = files.read_json(self.config)
+        if not isinstance(contents, dict) or contents.get("schema") != SCHEMA or "config" not in contents:
+            raise InputError(f"expected a config.json of schema {SCHEMA} in {self.path}")
+        return contents
+
+    def train_config(self) -> TrainConfig:
+        """The configuration that the run was started with."""
+        try:
+            return TrainConfig(**self.read_config()["config"])
+        except TypeError as error:
+            raise InputError(f"{self.config} is not a training configuration: {one_line(error)}") from None
+
+    def read_metrics(self) -> list[dict[str, float]]:
+        """metrics.jsonl's lines."""
+        if not self.metrics.exists():
+            return []
+        try:
+            return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        except ValueError as error:
+            raise InputError(f"expected a JSON object a line in {self.metrics}: {one_line(error)}") from None
+
+    def write_metrics(self, lines: list[dict[str, float]]) -> None:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        files.write_atomically(self.metrics, lambda temporary: Path(temporary).write_text(text))
+
+
+def save_model(model: WCANet, path: Path) -> None:
+    """Write a `.keras` file, with the optimizer's state and the random stream's, atomically."""
+    files.write_atomically(path, model.save)
+
+
+def load_model(path: Path) -> WCANet:
+    """Read a `.keras` file; raises InputError when it is absent, truncated or no WCANet."""
+    if not path.is_file():
+        raise InputError(f"expected a trained model {path}: there is none")
+    try:
+        model = keras.models.load_model(path)
+    except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
+        raise InputError(
+            f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
+        ) from None
+    if not isinstance(model, WCANet):
+        raise InputError(f"expected a WCANet in {path}, received {type(model).__name__}")
+    return model
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide the numbers."""
+    names = ("tensorflow", "keras", "tensorflow-probability", "tensorflow-datasets", "numpy", "scipy")
+    found = {name: importlib.metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "wca_tf": __version__, **found}

@@ -1,0 +1,23 @@
+"""One progress bar for all long work: on standard error, with the time left."""
+
+import sys
+
+from tqdm import tqdm
+
+# A log file gets a line every half minute, a terminal a bar that moves.
+LOG_INTERVAL = 30.0
+
+
+def progress_bar(total: int, unit: str, description: str = "", initial: int = 0) -> tqdm:
+    """A tqdm bar over `total` units; use as a context, call `update(n)`."""
+    return tqdm(
+        total=total,
+        initial=initial,
+        unit=f" {unit}",
+        unit_scale=True,
+        desc=description,
+        smoothing=0.05,
+        mininterval=0.1 if sys.stderr.isatty() else LOG_INTERVAL,
+        maxinterval=LOG_INTERVAL,
+        dynamic_ncols=True,
+    )

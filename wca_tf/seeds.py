@@ -1,0 +1,35 @@
+"""Random numbers from one int32[2] seed: stateless, and keyed by what they are for.
+
+Numbers keyed by an example's index do not depend on the batch that the example is in.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def make_seed(seed: int | tf.Tensor) -> tf.Tensor:
+    """An int32[2] seed from a whole number, or the seed itself when it is one already."""
+    seed = tf.cast(seed, tf.int32)
+    return seed if seed.shape.rank == 1 else tf.stack([seed, 0])
+
+
+def fold_in(seed: tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
+    """A new int32[2] seed for each different sequence of whole numbers `data`."""
+    for number in data:
+        seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32))
+    return seed
+
+
+def normal_by_index(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """Standard normal numbers [B, *shape]; row b depends on `seed` and `indices[b]` alone."""
+    return _by_index(tf.random.stateless_normal, seed, indices, shape)
+
+
+def uniform_by_index(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """Numbers [B, *shape] uniform on [0, 1); row b depends on `seed` and `indices[b]` alone."""
+    return _by_index(tf.random.stateless_uniform, seed, indices, shape)
+
+
+def _by_index(draw: Callable[..., tf.Tensor], seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    return tf.map_fn(lambda index: draw(shape, fold_in(seed, index)), indices, fn_output_signature=tf.float32)

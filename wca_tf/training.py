@@ -1,0 +1,176 @@
+"""train(config, model_dir): from a configuration to a trained model on disk, resuming where a killed run stopped."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf.backbones import BACKBONES, build_backbone
+from wca_tf.config import TrainConfig
+from wca_tf.data.batches import evaluation_batches, training_batches
+from wca_tf.data.examples import Examples
+from wca_tf.data.sources import load_examples
+from wca_tf.errors import InputError
+from wca_tf.files import exclusive_directory
+from wca_tf.model import WCANet
+from wca_tf.model_dir import ModelDirectory, load_model, save_model
+from wca_tf.progress import progress_bar
+
+SELECTION_METRIC = "val_accuracy"
+
+
+def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
+    """Train, or go on training, in `model_dir`; returns the best epoch's line of metrics.jsonl.
+
+    A run killed at any moment and started again ends with the same weights as one that was never killed: an epoch
+    begins from the saved weights, optimizer and random stream, and sees images in an order that its number decides.
+
+    Raises:
+        InputError: unusable data or configuration; a directory of another configuration, in use, or not writable;
+            a loss of NaN or Inf (what the last complete epoch left is kept).
+    """
+    directory = ModelDirectory(model_dir)
+    directory.check_same_config(config)
+    if directory.last.exists():
+        print(f"{directory.path} is trained; nothing to do")
+        return best_epoch(directory.read_metrics())
+    training, validation = load_examples(config, "train").split_validation(
+        config.validation_split, config.seed, config.max_train_examples
+    )
+    if len(training) < config.batch_size:
+        raise InputError(
+            f"expected a --batch_size of at most the {len(training)} training images, received {config.batch_size}"
+        )
+    model = None if directory.backup.exists() else new_model(config, training)
+    with exclusive_directory(directory.path):
+        directory.check_same_config(config)  # another process may have come first
+        directory.backup.parent.mkdir(exist_ok=True)
+        model = model or load_model(directory.backup)
+        directory.write_config(config, training)
+        _fit(model, config, directory, training, validation)
+        directory.backup.replace(directory.last)
+        shutil.rmtree(directory.backup.parent)
+    return best_epoch(directory.read_metrics())
+
+
+def new_model(config: TrainConfig, training: Examples) -> WCANet:
+    """A compiled, untrained model; its weights depend on the configuration's seed alone."""
+    keras.utils.set_random_seed(config.seed)  # Keras initialisers take their seeds from here
+    pixel_mean, pixel_std = training.pixel_statistics()
+    model = WCANet(
+        build_backbone(config.backbone, training.image_shape, config.precision),
+        num_classes=len(training.class_names),
+        feature_dim=config.feature_dim,
+        covariance=config.covariance,
+        bottleneck_activation=BACKBONES[config.backbone][1],
+        pixel_mean=pixel_mean,
+        pixel_std=pixel_std,
+        weight_decay=config.weight_decay,
+        seed=config.seed,
+    )
+    model.build((None, *training.image_shape))
+    steps = config.epochs * (len(training) // config.batch_size)
+    compile_model(model, config.learning_rate, steps)
+    return model
+
+
+def compile_model(model: WCANet, learning_rate: float, steps: int) -> None:
+    """Adam with the learning rate divided by 10 after each third of `steps` (the authors' schedule), without XLA."""
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [round(steps / 3), round(2 * steps / 3)], [learning_rate, learning_rate / 10, learning_rate / 100]
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
+
+
+def best_epoch(lines: list[dict[str, float]]) -> dict[str, float]:
+    """The line with the highest validation accuracy; the earliest of equals."""
+    return max(lines, key=lambda line: line[SELECTION_METRIC])
+
+
+def _fit(
+    model: WCANet, config: TrainConfig, directory: ModelDirectory, training: Examples, validation: Examples
+) -> None:
+    steps = len(training) // config.batch_size
+    first_epoch = int(model.optimizer.iterations.numpy()) // steps
+    recorder = EpochRecorder(directory, first_epoch)
+    print(
+        f"{len(training)} training and {len(validation)} validation images, {steps} steps an epoch, "
+        + (f"resuming after epoch {first_epoch} of {config.epochs}" if first_epoch else f"{config.epochs} epochs")
+    )
+    try:
+        model.fit(
+            training_batches(training, config.batch_size, config.epochs, first_epoch, config.seed, config.augmentation),
+            steps_per_epoch=steps,
+            epochs=config.epochs,
+            initial_epoch=first_epoch,
+            validation_data=evaluation_batches(validation, config.batch_size),
+            callbacks=[
+                recorder,
+                keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
+                TrainingProgress(steps, config.epochs, first_epoch),
+            ],
+            shuffle=False,  # the batches come shuffled
+            verbose=0,
+        )
+    except tf.errors.InvalidArgumentError as error:
+        if "training diverged" not in str(error):
+            raise
+        raise InputError(
+            f"training diverged: the loss became NaN or Inf after epoch {len(recorder.lines)}; try a smaller "
+            f"--learning_rate than {config.learning_rate} in another --model_dir"
+        ) from None
+
+
+class EpochRecorder(keras.callbacks.Callback):
+    """After each epoch: the best model, a line of metrics, then the backup, each written whole or not at all.
+
+    The backup comes last: a run killed before it repeats the epoch, and writes the same again.
+    """
+
+    def __init__(self, directory: ModelDirectory, first_epoch: int) -> None:
+        super().__init__()
+        self.directory = directory
+        self.lines = directory.read_metrics()[:first_epoch]
+        self.started = time.monotonic()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.started = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        values = {name: float(value) for name, value in (logs or {}).items()}
+        line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}
+        self.lines.append(line)
+        if best_epoch(self.lines) is line:
+            save_model(self.model, self.directory.best)
+        self.directory.write_metrics(self.lines)
+        save_model(self.model, self.directory.backup)
+
+
+class TrainingProgress(keras.callbacks.Callback):
+    """One bar for the whole run, with the time left, and a printed line after each epoch."""
+
+    def __init__(self, steps_per_epoch: int, epochs: int, first_epoch: int) -> None:
+        super().__init__()
+        self.epochs = epochs
+        self.bar = progress_bar(steps_per_epoch * epochs, "steps", initial=steps_per_epoch * first_epoch)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.bar.set_description(f"epoch {epoch + 1}/{self.epochs}")
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self.bar.update()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        shown = {name: value for name, value in (logs or {}).items() if name != "loss" and name != "val_loss"}
+        values = "  ".join(f"{name} {float(value):.4g}" for name, value in shown.items())
+        self.bar.write(f"epoch {epoch + 1}/{self.epochs}  {values}")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self.bar.close()
