@@ -15,6 +15,8 @@ from wca_tf.attacks import parse_attack
 from wca_tf.backbones import BACKBONES
 from wca_tf.errors import InputError
 
+# Seeds and counts become int32 in TensorFlow.
+LARGEST = 2**31
 DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
 
 
@@ -157,5 +159,5 @@ def _check_choices(config: Any) -> None:
 
 def _check_at_least(config: Any, **smallest: float) -> None:
     for name, least in smallest.items():
-        if not least <= getattr(config, name) < math.inf:
-            raise InputError(f"expected --{name} of {least} or more, received {getattr(config, name)}")
+        if not least <= getattr(config, name) < LARGEST:
+            raise InputError(f"expected --{name} from {least} to below 2^31, received {getattr(config, name)}")

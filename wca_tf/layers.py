@@ -1,5 +1,6 @@
 """Keras layers that add learned Gaussian noise to features, in training and at test time alike."""
 
+import math
 from typing import Any
 
 import keras
@@ -28,7 +29,7 @@ class GaussianFeatureNoise(keras.layers.Layer):
 
     def __init__(self, seed: int = 0, initial_scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32", "autocast": False})
-        if not initial_scale > covariance.SMALLEST_SCALE:
+        if not covariance.SMALLEST_SCALE < initial_scale < math.inf:
             raise InputError(f"expected initial_scale above {covariance.SMALLEST_SCALE}, received {initial_scale}")
         self.seed = seed
         self.initial_scale = initial_scale

@@ -1,5 +1,6 @@
 """WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
 
+import math
 from typing import Any
 
 import keras
@@ -113,7 +114,6 @@ class WCANet(keras.Model):
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             loss, parts = self._objective(images, labels, sample_weight, training=True)
-            loss = tf.debugging.check_numerics(loss, "training diverged: the loss")
             scaled_loss = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled_loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
@@ -127,20 +127,21 @@ class WCANet(keras.Model):
     def _objective(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The loss and the tensors it is made of."""
+        """The loss and the tensors it is made of; raises InvalidArgumentError when the loss is NaN or Inf."""
         features = self.features(images, training=training)
         logits = self.classifier(self.noise(features) if self.noise else features)
         cross_entropy = self.compute_loss(
             x=images, y=labels, y_pred=logits, sample_weight=sample_weight, training=training
         )
-        parts = {"features": features, "logits": logits, "ce": cross_entropy, "penalty": self.penalty()}
+        parts = {"logits": logits, "ce": cross_entropy, "penalty": self.penalty()}
         loss = cross_entropy + parts["penalty"]
         if self.noise:
             parts["alignment"] = alignment.alignment_term(
                 tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril
             )
+            parts["noise_to_margin"] = self._noise_to_margin(features, labels)
             loss -= parts["alignment"]
-        return loss, parts
+        return tf.debugging.check_numerics(loss, "training diverged: the loss"), parts
 
     def _update_metrics(
         self,
@@ -154,8 +155,6 @@ class WCANet(keras.Model):
         labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
         logits = parts["logits"]
         values = {**parts, "accuracy": tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == labels, tf.float32))}
-        if self.noise:
-            values["noise_to_margin"] = self._noise_to_margin(parts["features"], labels)
         weight = tf.shape(images)[0]
         self._loss_tracker.update_state(loss, sample_weight=weight)
         for mean in self.means:
@@ -164,6 +163,7 @@ class WCANet(keras.Model):
 
     def _noise_to_margin(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """√K_yy averaged over the batch, over the mean size of the noise-free margin |min_j (mu_y − mu_j)|."""
+        labels = tf.reshape(labels, [-1])
         deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
         margins = tf.abs(alignment.margin(self.classifier(features), labels))
         return tf.math.divide_no_nan(tf.reduce_mean(deviations), tf.reduce_mean(margins))
@@ -202,7 +202,7 @@ def _check(
         )
     if covariance not in NOISE_LAYERS:
         raise InputError(f"expected covariance among {', '.join(NOISE_LAYERS)}; received {covariance!r}")
-    if not weight_decay >= 0:
+    if not 0 <= weight_decay < math.inf:
         raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")
     if not all(std > 0 for std in pixel_std):
         raise InputError(f"expected every pixel_std above 0, received {pixel_std}")

@@ -90,27 +90,30 @@ def _standardise(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 def _integrate(upper: np.ndarray, factor: np.ndarray, points: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean over the scrambled point sets, and the 95 % half-width that their scatter gives."""
-    estimates = np.zeros((REPLICATES, len(upper)))
+    estimates = np.zeros((len(upper), REPLICATES))
     size = max(1, _CHUNK // (points * upper.shape[1]))
     for replicate in range(REPLICATES):
         sobol = qmc.Sobol(upper.shape[1] - 1, scramble=True, rng=np.random.default_rng([seed, replicate]))
         cube = sobol.random(points)
         for start in range(0, len(upper), size):
             part = slice(start, start + size)
-            estimates[replicate, part] = _genz(upper[part], factor[part], cube)
-    half_width = stats.t.ppf(0.975, REPLICATES - 1) * estimates.std(axis=0, ddof=1) / np.sqrt(REPLICATES)
-    return estimates.mean(axis=0), half_width
+            estimates[part, replicate] = _genz(upper[part], factor[part], cube)
+    half_width = stats.t.ppf(0.975, REPLICATES - 1) * estimates.std(axis=1, ddof=1) / np.sqrt(REPLICATES)
+    # Of a singular covariance the integrand is an indicator, on which all points can agree: the rule of three.
+    singular = (np.diagonal(factor, axis1=1, axis2=2) == 0).any(axis=1)
+    half_width = np.where(singular, np.maximum(half_width, 3 / (points * REPLICATES)), half_width)
+    return estimates.mean(axis=1), half_width
 
 
 def _genz(upper: np.ndarray, factor: np.ndarray, cube: np.ndarray) -> np.ndarray:
     """P(T ε < upper) [B] by sequential conditioning at the points `cube` [N, C−2] of the unit cube."""
     count = upper.shape[1]
-    normal = np.zeros((len(upper), len(cube), count - 1))
+    normal = np.zeros((len(upper), count - 1, len(cube)))
     product = np.ones((len(upper), len(cube)))
     for i in range(count):
-        mean = upper[:, i, np.newaxis] - np.einsum("bnk,bk->bn", normal[..., :i], factor[:, i, :i])
-        conditional = special.ndtr(_standardise(mean, factor[:, i, i, np.newaxis]))
+        known = np.matmul(factor[:, i, np.newaxis, :i], normal[:, :i])[:, 0]
+        conditional = special.ndtr(_standardise(upper[:, i, np.newaxis] - known, factor[:, i, i, np.newaxis]))
         product *= conditional
         if i < count - 1:
-            normal[..., i] = special.ndtri(np.clip(cube[:, i] * conditional, 1e-300, 1 - 1e-16))
+            normal[:, i] = special.ndtri(np.clip(cube[:, i] * conditional, 1e-300, 1 - 1e-16))
     return product.mean(axis=1)

@@ -32,4 +32,5 @@ def uniform_by_index(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]
 
 
 def _by_index(draw: Callable[..., tf.Tensor], seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
-    return tf.map_fn(lambda index: draw(shape, fold_in(seed, index)), indices, fn_output_signature=tf.float32)
+    rows = tf.map_fn(lambda index: draw(shape, fold_in(seed, index)), indices, fn_output_signature=tf.float32)
+    return tf.reshape(rows, [tf.shape(indices)[0], *shape])  # of no indices, map_fn makes shape [0]

@@ -6,6 +6,7 @@ objectives.py.
 """
 
 import importlib
+import math
 from typing import TYPE_CHECKING, Any
 
 from wca_tf.errors import InputError
@@ -51,8 +52,8 @@ def parse_attack(text: str, eot_samples: int = 50) -> dict[str, Any]:
 
 def build_attack(text: str, epsilon: float, eot_samples: int = 50) -> "ProjectedGradient":
     """The attack written as for `parse_attack`, with the radius `epsilon` in the images' [0, 1] units."""
-    class_name = ATTACKS[text.split(":")[0]][0] if text.split(":")[0] in ATTACKS else ""
     parameters = parse_attack(text, eot_samples)
+    class_name, _ = ATTACKS[text.split(":")[0]]
     return getattr(importlib.import_module(_MODULES[class_name]), class_name)(epsilon=epsilon, **parameters)
 
 
@@ -64,6 +65,6 @@ def _parse_value(key: str, text: str, default: Any) -> Any:
         raise InputError(f"expected {key} to be a {kind.__name__}, received {text!r}") from None
     if key in _CHOICES and value not in _CHOICES[key]:
         raise InputError(f"expected {key} among {', '.join(_CHOICES[key])}; received {text!r}")
-    if kind in (int, float) and not value > 0:
-        raise InputError(f"expected {key} above 0, received {text!r}")
+    if kind in (int, float) and not 0 < value < math.inf:
+        raise InputError(f"expected {key} above 0 and finite, received {text!r}")
     return value

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from wca_tf.errors import InputError
 
@@ -49,6 +49,7 @@ def run(main: Callable[[], None], usage: str) -> None:
     sys.modules["__main__"].__doc__ = usage
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    logging.set_verbosity(logging.WARNING)  # TFDS tells where it reads from, at length
     app.run(lambda _: _main_with_clear_errors(main), flags_parser=_parse)
 
 

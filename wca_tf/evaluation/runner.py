@@ -32,10 +32,14 @@ SCHEMA = 1
 
 @dataclasses.dataclass(frozen=True)
 class Attacked:
-    """One attack's outcome: how the images are judged and, per image, how far they are from the clean ones."""
+    """One attack's outcome: how the images are judged and, per image, how far they are from the clean ones.
+
+    The clean images are an attack of epsilon 0 without a configuration.
+    """
 
     name: str
-    attack: ProjectedGradient | None
+    epsilon: float
+    config: dict[str, Any]
     judgement: Judgement
     linf: np.ndarray
     l2: np.ndarray
@@ -123,7 +127,7 @@ def run_attacks(target: HeadNoiseTarget, config: EvaluateConfig, examples: Examp
 def summarise(outcomes: list[Attacked]) -> dict[str, Any]:
     """The parts of results.json that are about numbers: clean, attacks, worst_case."""
     clean, *attacked = outcomes
-    epsilons = list(dict.fromkeys(outcome.attack.epsilon for outcome in attacked if outcome.attack))
+    epsilons = list(dict.fromkeys(outcome.epsilon for outcome in attacked))
     return {
         "clean": {**clean.judgement.numbers(), "probability_error": float(clean.judgement.probability_error.max())},
         "attacks": [_summary(outcome) for outcome in attacked],
@@ -136,16 +140,16 @@ def summarise(outcomes: list[Attacked]) -> dict[str, Any]:
 
 def worst_case(outcomes: list[Attacked], epsilon: float) -> np.ndarray:
     """Per image, the smallest P(correct) [N] over the clean image and all attacks at `epsilon`."""
-    chosen = [o.judgement.probability_correct for o in outcomes if o.attack is None or o.attack.epsilon == epsilon]
-    return np.min(chosen, axis=0)
+    clean, *attacked = outcomes
+    chosen = [clean, *(outcome for outcome in attacked if outcome.epsilon == epsilon)]
+    return np.min([outcome.judgement.probability_correct for outcome in chosen], axis=0)
 
 
 def _summary(outcome: Attacked) -> dict[str, Any]:
-    assert outcome.attack is not None  # noqa: S101 - only the first outcome, clean, has none
     return {
         "name": outcome.name,
-        "epsilon": outcome.attack.epsilon,
-        "config": dataclasses.asdict(outcome.attack),
+        "epsilon": outcome.epsilon,
+        "config": outcome.config,
         **outcome.judgement.numbers(),
         "probability_error": float(outcome.judgement.probability_error.max()),
         "zero_gradient_share": float(outcome.zero_gradients.mean()),
@@ -178,7 +182,8 @@ def _attack_all(
     judgements, linf, l2, zero = zip(*parts, strict=True)
     return Attacked(
         name,
-        attack,
+        attack.epsilon if attack else 0.0,
+        dataclasses.asdict(attack) if attack else {},
         Judgement.concatenate(list(judgements)),
         np.concatenate(linf),
         np.concatenate(l2),
@@ -208,7 +213,7 @@ def per_example_arrays(outcomes: list[Attacked], examples: Examples) -> dict[str
         "index": np.arange(len(examples)),
         "label": examples.labels,
         "attack": np.array([outcome.name for outcome in outcomes]),
-        "epsilon": np.array([outcome.attack.epsilon if outcome.attack else 0.0 for outcome in outcomes]),
+        "epsilon": np.array([outcome.epsilon for outcome in outcomes]),
         "correct": np.stack([outcome.judgement.correct for outcome in outcomes]),
         "probability_correct": np.stack([outcome.judgement.probability_correct for outcome in outcomes]),
         "probability_error": np.stack([outcome.judgement.probability_error for outcome in outcomes]),
