@@ -96,8 +96,11 @@ class EvaluateConfig:
         return [(text, parse_attack(text, self.eot_samples)) for text in _split_list(self.attacks, "--attacks")]
 
     def parsed_epsilons(self) -> list[float]:
-        """The radii, in order; raises InputError for one that is no number in [0, 1]."""
-        return [_parse_epsilon(text) for text in _split_list(self.epsilons, "--epsilons")]
+        """The radii, in order; raises InputError for one that is no number in [0, 1], or that is there twice."""
+        epsilons = [_parse_epsilon(text) for text in _split_list(self.epsilons, "--epsilons")]
+        if len(set(epsilons)) < len(epsilons):
+            raise InputError(f"expected each radius of --epsilons once, received {self.epsilons!r}")
+        return epsilons
 
 
 def config_to_json(config: Any) -> dict[str, Any]:

@@ -70,7 +70,11 @@ class ModelDirectory:
     def read_config(self) -> dict[str, Any]:
         """config.json's contents; raises InputError when it is absent, broken or of another schema."""
         contents = files.read_json(self.config)
-        if not isinstance(contents, dict) or contents.get("schema") != SCHEMA or "config" not in contents:
+        if (
+            not isinstance(contents, dict)
+            or contents.get("schema") != SCHEMA
+            or not isinstance(contents.get("config"), dict)
+        ):
             raise InputError(f"expected a config.json of schema {SCHEMA} in {self.path}")
         return contents
 

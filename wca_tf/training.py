@@ -79,8 +79,9 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
 
 def compile_model(model: WCANet, learning_rate: float, steps: int) -> None:
     """Adam with the learning rate divided by 10 after each third of `steps` (the authors' schedule), without XLA."""
+    last_steps = [round(steps / 3) - 1, round(2 * steps / 3) - 1]  # of the first and the second third, from 0
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
-        [round(steps / 3), round(2 * steps / 3)], [learning_rate, learning_rate / 10, learning_rate / 100]
+        last_steps, [learning_rate, learning_rate / 10, learning_rate / 100]
     )
     model.compile(
         optimizer=keras.optimizers.Adam(schedule),

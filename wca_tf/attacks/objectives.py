@@ -37,8 +37,6 @@ def negative_z_margin(
     target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
 ) -> tf.Tensor:
     """−z-margin: Theorem 1's ratio. The larger, the closer the nearest class is to even odds, whatever the noise."""
-    if not isinstance(target, HeadNoiseTarget):
-        raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
     return -alignment.z_margin(target.noise_free_logits(features), labels, target.difference_scale)
 
 
@@ -47,3 +45,11 @@ OBJECTIVES: dict[str, Objective] = {
     "margin": negative_margin,
     "z_margin": negative_z_margin,
 }
+
+
+def check_objective(objective: str, target: Target) -> None:
+    """Raise InputError when the target cannot give what the objective needs; for use before a graph is traced."""
+    if objective not in OBJECTIVES:
+        raise InputError(f"expected an objective among {', '.join(OBJECTIVES)}; received {objective!r}")
+    if objective == "z_margin" and not isinstance(target, HeadNoiseTarget):
+        raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")

@@ -9,7 +9,7 @@ import dataclasses
 import tensorflow as tf
 
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.objectives import OBJECTIVES
+from wca_tf.attacks.objectives import OBJECTIVES, check_objective
 from wca_tf.attacks.target import Target
 from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in, make_seed
@@ -59,6 +59,7 @@ class ProjectedGradient:
         Raises:
             InputError: images that are NaN, Inf or out of [0, 1]; a gradient that is NaN or Inf.
         """
+        check_objective(self.objective, target)
         images = _checked_images(images)
         try:
             adversarial = _ascend(
@@ -83,6 +84,7 @@ class ProjectedGradient:
 
     def zero_gradients(self, target: Target, images: tf.Tensor, labels: tf.Tensor, seed: int | tf.Tensor) -> tf.Tensor:
         """bool [B]: where this attack's gradient at `images` is exactly zero in every pixel, so that it cannot move."""
+        check_objective(self.objective, target)
         return _zero_gradients(
             target,
             images,

@@ -7,6 +7,8 @@ pgd are the paper's protocol; margin and z_margin are adapted to the noise. "one
 "expected" the mean of the exact P(correct), "n queries" what is left when an attacker may ask n times.
 """
 
+from pathlib import Path
+
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
@@ -17,14 +19,15 @@ from wca_tf.errors import InputError
 def main() -> None:
     """Evaluate as the parsed flags say."""
     config = config_from_flags(EvaluateConfig)
-    if not flags.FLAGS.model_dir:
-        raise InputError("expected --model_dir=DIR, a directory that bin/train made")
+    model_dir = flags.FLAGS.model_dir
+    if not model_dir or not (Path(model_dir) / "config.json").is_file():
+        raise InputError(f"expected --model_dir=DIR, a directory that bin/train made; received {model_dir}")
 
     import_tensorflow()  # only when the flags are right: it takes seconds
     from wca_tf.evaluation.runner import evaluate
     from wca_tf.evaluation.table import format_results
 
-    print(format_results(evaluate(config, flags.FLAGS.model_dir, flags.FLAGS.report_dir)))
+    print(format_results(evaluate(config, model_dir, flags.FLAGS.report_dir)))
 
 
 def console() -> None:

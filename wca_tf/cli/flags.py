@@ -69,6 +69,8 @@ def import_tensorflow() -> None:
 def _parse(arguments: Sequence[str]) -> list[str]:
     try:
         rest = flags.FLAGS(list(arguments))
+    except SystemExit:
+        sys.exit(0)  # absl's --help leaves with 1
     except (flags.Error, OSError, UnicodeDecodeError) as error:
         _fail(f"{error} (see --help)")
     if len(rest) > 1:

@@ -50,9 +50,12 @@ def _load_digits(split: str) -> Examples:
 
 def _load_tfds(config: DataConfig, split: str) -> Examples:
     builder = _tfds_builder(config)
-    split = split if split in builder.info.splits or split != "test" else "validation"
-    if split not in builder.info.splits:
-        raise InputError(f"expected a {split} split in {config.dataset}, which has {', '.join(builder.info.splits)}")
+    accepted = ("test", "validation") if split == "test" else (split,)
+    found = [name for name in accepted if name in builder.info.splits]
+    if not found:
+        has = ", ".join(builder.info.splits)
+        raise InputError(f"expected a {' or '.join(accepted)} split in {config.dataset}, which has {has}")
+    split = found[0]
     image_key, label_key = _supervised_keys(config.dataset, builder.info)
     shape = builder.info.features[image_key].shape
     if None in shape[:2] and not config.image_size:
@@ -150,9 +153,12 @@ def _read_image(file: Path, channels: int, image_size: int) -> np.ndarray:
 
 def _carve_split(examples: Examples, split: str) -> Examples:
     """The same fifth of each class is the test split in every run, whatever the run's seed."""
-    train, test = sklearn.model_selection.train_test_split(
-        np.arange(len(examples)), test_size=TEST_SHARE, random_state=0, stratify=examples.labels
-    )
+    try:
+        train, test = sklearn.model_selection.train_test_split(
+            np.arange(len(examples)), test_size=TEST_SHARE, random_state=0, stratify=examples.labels
+        )
+    except ValueError as error:
+        raise InputError(f"{len(examples)} images do not divide into train and test: {one_line(error)}") from None
     return examples.take(train if split == "train" else test)
 
 

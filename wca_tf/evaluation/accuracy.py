@@ -95,4 +95,5 @@ def mean_with_interval(values: np.ndarray) -> Number:
     z = float(stats.norm.ppf(0.975))
     centre = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
     half_width = z / (1 + z**2 / count) * math.sqrt(mean * (1 - mean) / count + z**2 / (4 * count**2))
-    return {"value": mean, "low": max(0.0, centre - half_width), "high": min(1.0, centre + half_width)}
+    low, high = max(0.0, centre - half_width), min(1.0, centre + half_width)
+    return {"value": mean, "low": min(low, mean), "high": max(high, mean)}  # at 0 and 1, rounding

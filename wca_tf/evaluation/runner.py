@@ -228,5 +228,5 @@ def _check_report_directory(report: Path, identity: dict[str, Any]) -> None:
     path = report / "results.json"
     if path.exists():
         stored = files.read_json(path)
-        if any(stored.get(key) != value for key, value in identity.items()):
+        if not isinstance(stored, dict) or any(stored.get(key) != value for key, value in identity.items()):
             raise InputError(f"{path} is of another model or evaluation: name another --report_dir")

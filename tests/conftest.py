@@ -1,0 +1,105 @@
+"""What several test files share: commands in subprocesses, and tiny models trained once a session."""
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+from wca_tf.config import TrainConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Silence what libraries say about libraries."""
+    for warning in ("distutils Version classes", "__array__ implementation doesn't accept a copy"):
+        config.addinivalue_line("filterwarnings", f"ignore:{warning}:DeprecationWarning")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def command_environment() -> dict[str, str]:
+    """A user's environment: nothing of what this file sets."""
+    hidden = ("TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND", "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+@pytest.fixture(scope="session")
+def command(command_environment: dict[str, str]) -> Callable[..., Finished]:
+    """command("train", "--epochs=1", cwd=DIR) runs bin/train with this interpreter, to its end."""
+
+    def run_command(name: str, *arguments: str, cwd: Path | None = None, interpreter: tuple[str, ...] = ()) -> Finished:
+        started = time.monotonic()
+        done = subprocess.run(
+            [*(interpreter or (sys.executable,)), str(ROOT / "bin" / name), *arguments],
+            cwd=cwd,
+            env=command_environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
+
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def contents() -> Callable[[Path], dict[str, str]]:
+    """contents(DIR): every file's path below DIR and the hash of what is in it; and every directory."""
+
+    def hashes(directory: Path) -> dict[str, str]:
+        return {
+            str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "dir"
+            for path in sorted(directory.rglob("*"))
+        }
+
+    return hashes
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> TrainConfig:
+    """The smallest real run: 256 digits of 25×25 pixels, the least that LeNet++ takes; 8 steps an epoch."""
+    return TrainConfig(max_train_examples=256, batch_size=32, epochs=5, image_size=25, seed=3)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_config: TrainConfig) -> Path:
+    """The directory of an anisotropic net trained without interruption. Tests must not change it."""
+    from wca_tf.training import train
+
+    directory = tmp_path_factory.mktemp("trained") / "model"
+    train(tiny_config, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def trained_undefended(tmp_path_factory: pytest.TempPathFactory, tiny_config: TrainConfig) -> Path:
+    """The directory of a net without noise, trained for 2 epochs. Tests must not change it."""
+    from wca_tf.training import train
+
+    directory = tmp_path_factory.mktemp("undefended") / "model"
+    train(dataclasses.replace(tiny_config, covariance="none", epochs=2), directory)
+    return directory

@@ -1,0 +1,181 @@
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from wca_tf.attacks import ATTACKS, parse_attack
+from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig, check_dataset_present, config_to_json
+from wca_tf.errors import InputError
+
+BAD_TRAINING = [
+    ("image_size", [-1]),
+    ("backbone", ["lenet", ""]),
+    ("feature_dim", [0, -3]),
+    ("covariance", ["diagonal", ""]),
+    ("weight_decay", [-1e-4, math.nan, math.inf]),
+    ("learning_rate", [0.0, -1.0, math.nan, math.inf]),
+    ("batch_size", [0, -1]),
+    ("epochs", [0, -1]),
+    ("augmentation", ["flip"]),
+    ("validation_split", [0.0, 1.0, -0.1, 1.5, math.nan]),
+    ("max_train_examples", [-1]),
+    ("precision", ["float16"]),
+    ("seed", [-1, 2**31, 2**40]),
+]
+BAD_EVALUATION = [
+    ("attacks", ["", " , ", "fgsm,fgsm"]),
+    ("epsilons", ["", ",", "abc", "1/0", "-0.1", "-1/255", "1.5", "256/255", "nan", "inf", "0.1,0.1", "0.1;0.2"]),
+    ("eot_samples", [0, -1]),
+    ("num_examples", [-1]),
+    ("split", ["train", ""]),
+    ("batch_size", [0]),
+    ("seed", [-1, 2**31, 2**40]),
+]
+
+
+@pytest.mark.parametrize(("flag", "value"), [(flag, value) for flag, values in BAD_TRAINING for value in values])
+def test_a_bad_training_value_is_an_input_error_that_names_the_flag(flag, value):
+    with pytest.raises(InputError, match=f"--{flag}") as raised:
+        TrainConfig(**{flag: value})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("flag", "value"), [(flag, value) for flag, values in BAD_EVALUATION for value in values])
+def test_a_bad_evaluation_value_is_an_input_error_that_names_the_flag(flag, value):
+    with pytest.raises(InputError, match=f"--{flag}") as raised:
+        EvaluateConfig(**{flag: value})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("config_class", [TrainConfig, EvaluateConfig])
+def test_every_field_has_a_help_text_and_the_defaults_are_accepted(config_class):
+    config = config_class()
+    for field in dataclasses.fields(config_class):
+        assert field.metadata["help"]
+        if field.metadata["choices"]:
+            assert getattr(config, field.name) in field.metadata["choices"]
+
+
+def test_the_values_at_the_edge_are_accepted():
+    TrainConfig(weight_decay=0.0, batch_size=1, epochs=1, feature_dim=1, max_train_examples=0, seed=0)
+    TrainConfig(seed=2**31 - 1)
+    EvaluateConfig(epsilons="0,1", num_examples=0, eot_samples=1, batch_size=1)
+
+
+def test_a_configuration_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TrainConfig().seed = 1
+
+
+def test_a_configuration_survives_json():
+    config = TrainConfig(seed=5, learning_rate=3e-3, dataset="mnist")
+    assert TrainConfig(**json.loads(json.dumps(config_to_json(config)))) == config
+
+
+def test_epsilons_are_exact_and_in_order():
+    config = EvaluateConfig(epsilons="8/255, 0.1,0,1,1e-3,16/255")
+    assert config.parsed_epsilons() == [8 / 255, 0.1, 0.0, 1.0, 1e-3, 16 / 255]
+
+
+@pytest.mark.parametrize("epsilons", ["0.1,1/10", "0.1,0.10", "0,0.0"])
+def test_one_epsilon_written_in_two_ways_is_a_duplicate(epsilons):
+    with pytest.raises(InputError, match="--epsilons"):
+        EvaluateConfig(epsilons=epsilons)
+
+
+def test_an_attack_has_the_papers_parameters_and_those_written_after_it():
+    assert parse_attack("pgd", 7) == {
+        "objective": "ce",
+        "steps": 10,
+        "relative_step_size": 0.1,
+        "random_start": True,
+        "norm": "linf",
+        "eot_samples": 7,
+    }
+    changed = parse_attack("pgd:steps=40:relative_step_size=0.25:random_start=False:norm=l2:eot_samples=3")
+    assert changed == {
+        "objective": "ce",
+        "steps": 40,
+        "relative_step_size": 0.25,
+        "random_start": False,
+        "norm": "l2",
+        "eot_samples": 3,
+    }
+    assert parse_attack("pgd")["steps"] == 10  # the defaults did not change
+
+
+def test_fgsm_is_one_whole_step_from_the_image():
+    fgsm = parse_attack("fgsm")
+    assert (fgsm["steps"], fgsm["relative_step_size"], fgsm["random_start"]) == (1, 1.0, False)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_can_be_named_in_an_evaluation(name):
+    [(text, parameters)] = EvaluateConfig(attacks=name, eot_samples=9).parsed_attacks()
+    assert text == name
+    assert parameters["eot_samples"] == 9
+
+
+@pytest.mark.parametrize(
+    ("attack", "named"),
+    [
+        ("pdg", "pdg"),
+        ("PGD", "PGD"),
+        ("pgd:stepps=3", "stepps"),
+        ("pgd:steps", "steps"),
+        ("pgd:", "parameter"),
+        ("pgd:epsilon=0.1", "epsilon"),
+        ("pgd:steps=abc", "steps"),
+        ("pgd:steps=1.5", "steps"),
+        ("pgd:steps=", "steps"),
+        ("pgd:steps=0", "steps"),
+        ("pgd:steps=-4", "steps"),
+        ("pgd:eot_samples=0", "eot_samples"),
+        ("pgd:relative_step_size=0", "relative_step_size"),
+        ("pgd:relative_step_size=nan", "relative_step_size"),
+        ("pgd:relative_step_size=inf", "relative_step_size"),
+        ("pgd:random_start=maybe", "random_start"),
+        ("pgd:norm=l1", "norm"),
+        ("pgd:objective=loss", "objective"),
+    ],
+)
+def test_a_wrong_attack_is_an_input_error_that_names_what_is_wrong(attack, named):
+    with pytest.raises(InputError, match=named):
+        parse_attack(attack)
+    with pytest.raises(InputError, match=named):
+        EvaluateConfig(attacks=f"fgsm,{attack}")
+
+
+@pytest.mark.parametrize("dataset", ["", "Nonsense!", "../mnist", "a b"])
+def test_a_dataset_that_is_no_name_is_an_input_error(dataset, tmp_path):
+    with pytest.raises(InputError, match="--dataset"):
+        check_dataset_present(DataConfig(dataset=dataset, tfds_data_dir=str(tmp_path)))
+
+
+def test_an_absent_dataset_is_an_input_error_that_says_how_to_get_it(tmp_path):
+    with pytest.raises(InputError, match="mnist.*--tfds_data_dir.*--download"):
+        check_dataset_present(DataConfig(dataset="mnist", tfds_data_dir=str(tmp_path)))
+    with pytest.raises(InputError, match="absent"):
+        check_dataset_present(DataConfig(dataset=f"folder:{tmp_path}/absent"))
+    check_dataset_present(DataConfig(dataset="digits"))
+    check_dataset_present(DataConfig(dataset=f"folder:{tmp_path}"))
+    check_dataset_present(DataConfig(dataset="mnist", tfds_data_dir=str(tmp_path), download=True))
+
+
+def test_configurations_are_parsed_without_tensorflow(root):
+    script = """
+import sys
+import wca_tf.config, wca_tf.cli.train, wca_tf.cli.evaluate
+from wca_tf.cli.flags import config_from_flags, define_flags
+define_flags(wca_tf.config.TrainConfig)
+wca_tf.cli.train.flags.FLAGS(["train", "--epochs=7", "--backbone=resnet18"])
+assert config_from_flags(wca_tf.config.TrainConfig).epochs == 7
+wca_tf.config.EvaluateConfig(attacks="pgd:steps=3,z_margin", epsilons="8/255")
+heavy = {"tensorflow", "keras", "numpy", "scipy", "sklearn", "tensorflow_datasets"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,389 @@
+import dataclasses
+import json
+import math
+import os
+import shutil
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from wca_tf.config import EvaluateConfig
+from wca_tf.errors import InputError
+from wca_tf.evaluation.accuracy import mean_with_interval
+from wca_tf.evaluation.runner import evaluate, evaluation_name
+from wca_tf.evaluation.table import format_results
+from wca_tf.files import exclusive_directory
+
+CONFIG = EvaluateConfig(
+    attacks="fgsm,pgd:steps=3,z_margin:steps=3:relative_step_size=0.5",
+    epsilons="0,8/255,0.1",
+    eot_samples=4,
+    num_examples=45,
+    batch_size=100,
+)
+ATTACKS = ("fgsm", "pgd:steps=3", "z_margin:steps=3:relative_step_size=0.5")
+EPSILONS = (0.0, 8 / 255, 0.1)
+NUMBERS = {"accuracy", "expected_accuracy", "noise_free_accuracy", "n_query_accuracy"}
+
+
+def read_strictly(path):
+    """JSON without NaN and Infinity, which Python's reader would let pass."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+@pytest.fixture(scope="module")
+def report(trained, tmp_path_factory):
+    """(results as returned, report directory) of the noisy net, all images in one batch."""
+    directory = tmp_path_factory.mktemp("report")
+    return evaluate(CONFIG, trained, directory), directory
+
+
+@pytest.fixture(scope="module")
+def undefended_report(trained_undefended, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("undefended_report")
+    return evaluate(dataclasses.replace(CONFIG, epsilons="0.1"), trained_undefended, directory), directory
+
+
+def arrays(directory):
+    with np.load(directory / "examples.npz", allow_pickle=False) as contents:
+        return dict(contents)
+
+
+def values(results):
+    """Every number of every attack and of the clean images, by name."""
+    found = {}
+    for entry in [{"name": "clean", "epsilon": 0, **results["clean"]}, *results["attacks"]]:
+        for key in NUMBERS - {"n_query_accuracy"}:
+            found[entry["name"], entry["epsilon"], key] = entry[key]["value"]
+        for n, number in entry["n_query_accuracy"].items():
+            found[entry["name"], entry["epsilon"], n] = number["value"]
+    return found
+
+
+# The files
+
+
+def test_results_have_exactly_the_documented_keys(report):
+    results = read_strictly(report[1] / "results.json")
+    documented = {"schema", "model_dir", "dataset", "split", "num_examples", "seed", "versions", "seconds", "clean"}
+    documented |= {"attacks", "worst_case", "checklist"}
+    assert set(results) == documented | {"config", "covariance", "training"}
+    assert set(results["clean"]) == NUMBERS | {"probability_error"}
+    for attack in results["attacks"]:
+        keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "seconds"}
+        assert set(attack) == NUMBERS | keys
+    for worst in results["worst_case"]:
+        assert set(worst) == {"epsilon", "expected_accuracy"}
+
+
+def test_results_say_what_was_evaluated(report, trained):
+    results = read_strictly(report[1] / "results.json")
+    assert results == report[0]
+    assert results["schema"] == 1
+    assert results["model_dir"] == str(trained.resolve())
+    assert (results["dataset"], results["split"], results["num_examples"], results["seed"]) == ("digits", "test", 45, 0)
+    assert results["covariance"] == "anisotropic"
+    assert results["config"] == dataclasses.asdict(CONFIG)
+    assert results["versions"]["tensorflow"]
+    assert results["seconds"] > 0
+    expected = [(epsilon, attack) for epsilon in EPSILONS for attack in ATTACKS]
+    assert [(attack["epsilon"], attack["name"]) for attack in results["attacks"]] == expected
+    assert results["attacks"][1]["config"]["steps"] == 3
+    assert [worst["epsilon"] for worst in results["worst_case"]] == list(EPSILONS)
+
+
+def test_every_number_is_in_its_interval_and_in_the_unit_range(report, undefended_report):
+    def check(node):
+        if isinstance(node, dict) and "value" in node:
+            assert set(node) == {"value", "low", "high"}
+            assert 0 <= node["low"] <= node["value"] <= node["high"] <= 1
+            assert node["low"] < node["high"]
+            return 1
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        return sum(check(child) for child in children)
+
+    assert check(report[0]) == 10 * 6 + 3
+    assert check(undefended_report[0]) == 4 * 6 + 1
+
+
+def test_examples_have_the_documented_arrays(report):
+    examples = arrays(report[1])
+    per_attack = {"correct", "probability_correct", "probability_error", "z_margin", "linf", "l2"}
+    assert set(examples) == {"index", "label", "attack", "epsilon"} | per_attack
+    assert examples["index"].tolist() == list(range(45))
+    assert examples["label"].shape == (45,)
+    assert examples["attack"].tolist() == ["clean", *ATTACKS, *ATTACKS, *ATTACKS]
+    assert examples["epsilon"].tolist() == [0, *np.repeat(EPSILONS, 3)]
+    for name in per_attack:
+        assert examples[name].shape == (10, 45), name
+        assert np.isfinite(examples[name]).all()
+
+
+def test_results_are_the_means_of_the_examples(report):
+    results, examples = report[0], arrays(report[1])
+    for i, entry in enumerate([results["clean"], *results["attacks"]]):
+        probability = examples["probability_correct"][i]
+        means = {
+            "accuracy": examples["correct"][i].mean(),
+            "expected_accuracy": probability.mean(),
+            "noise_free_accuracy": (examples["z_margin"][i] > 0).mean(),
+        }
+        for name, mean in means.items():
+            assert math.isclose(entry[name]["value"], mean, abs_tol=1e-12)
+        for n in (1, 10, 100):
+            assert math.isclose(entry["n_query_accuracy"][str(n)]["value"], (probability**n).mean(), abs_tol=1e-12)
+        assert entry["probability_error"] == examples["probability_error"][i].max()
+
+
+def test_no_image_is_farther_than_epsilon(report):
+    examples = arrays(report[1])
+    for epsilon, linf, l2 in zip(examples["epsilon"], examples["linf"], examples["l2"], strict=True):
+        assert (linf <= epsilon + 1e-6).all()
+        assert (l2 <= 25 * linf + 1e-6).all()  # 25×25 pixels
+        assert (linf <= l2 + 1e-6).all()
+        if epsilon:
+            assert linf.max() > 0.9 * epsilon
+
+
+# The numbers
+
+
+def test_a_wider_ball_and_a_gradient_make_the_net_worse(report):
+    found = values(report[0])
+    clean = found["clean", 0, "expected_accuracy"]
+    assert clean > 0.4
+    for attack in ATTACKS:
+        assert found[attack, 0.1, "expected_accuracy"] < found[attack, 8 / 255, "expected_accuracy"] < clean
+
+
+def test_epsilon_zero_gives_the_clean_numbers_for_every_attack(report):
+    clean = report[0]["clean"]
+    for attack in report[0]["attacks"][:3]:
+        assert attack["epsilon"] == 0
+        assert {key: attack[key] for key in clean} == clean
+    examples = arrays(report[1])
+    for name in ("correct", "probability_correct", "z_margin"):
+        assert (examples[name][1:4] == examples[name][0]).all()
+    assert (examples["linf"][:4] == 0).all()
+
+
+def test_more_queries_leave_less_and_one_query_is_the_expected_accuracy(report):
+    for entry in [report[0]["clean"], *report[0]["attacks"]]:
+        queries = {int(n): number["value"] for n, number in entry["n_query_accuracy"].items()}
+        assert list(queries) == [1, 10, 100]
+        assert math.isclose(queries[1], entry["expected_accuracy"]["value"], abs_tol=1e-12)
+        assert queries[1] > queries[10] > queries[100]
+
+
+def test_worst_case_is_at_most_every_attack_and_the_clean_images(report):
+    results, examples = report[0], arrays(report[1])
+    for worst in results["worst_case"]:
+        chosen = (examples["epsilon"] == worst["epsilon"]) | (examples["attack"] == "clean")
+        value = worst["expected_accuracy"]["value"]
+        assert math.isclose(value, examples["probability_correct"][chosen].min(axis=0).mean(), abs_tol=1e-12)
+        assert value <= results["clean"]["expected_accuracy"]["value"] + 1e-12
+        for attack in results["attacks"]:
+            if attack["epsilon"] == worst["epsilon"]:
+                assert value <= attack["expected_accuracy"]["value"] + 1e-12
+
+
+def test_one_draw_and_its_probability_agree(report):
+    """Each draw is correct with its image's P(correct): the sum over images is within five standard deviations."""
+    examples = arrays(report[1])
+    for correct, probability in zip(examples["correct"], examples["probability_correct"], strict=True):
+        deviation = math.sqrt((probability * (1 - probability)).sum())
+        assert abs(correct.sum() - probability.sum()) < 5 * deviation + 1e-6
+
+
+def test_numbers_do_not_depend_on_the_batch_size(report, trained, tmp_path):
+    """Tolerance: 1e-3 on means of P(correct). A batch of another size may round convolutions differently."""
+    results = evaluate(dataclasses.replace(CONFIG, batch_size=7), trained, tmp_path)
+    one, other = arrays(report[1]), arrays(tmp_path)
+    difference = np.abs(one["probability_correct"] - other["probability_correct"])
+    print(f"largest difference of P(correct) between batch sizes 7 and 100: {difference.max():.2e}")
+    for name in ("index", "label", "attack", "epsilon"):
+        np.testing.assert_array_equal(one[name], other[name])
+    expected, received = values(report[0]), values(results)
+    for key, value in expected.items():
+        tolerance = 1e-3 if key[2] not in ("accuracy", "noise_free_accuracy") else 1 / 45 + 1e-9
+        assert abs(received[key] - value) <= tolerance, key
+    np.testing.assert_allclose(one["probability_correct"][0], other["probability_correct"][0], atol=1e-4)  # clean
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(report, trained, tmp_path):
+    small = dataclasses.replace(CONFIG, attacks="pgd:steps=3", epsilons="0.1")
+    results = [
+        evaluate(dataclasses.replace(small, seed=seed), trained, tmp_path / str(i)) for i, seed in enumerate((0, 0, 1))
+    ]
+    first, again, other = (arrays(tmp_path / str(i)) for i in range(3))
+    for name in first:
+        np.testing.assert_array_equal(first[name], again[name], err_msg=name)
+    assert values(results[0]) == values(results[1])
+    assert not np.array_equal(first["probability_correct"][1], other["probability_correct"][1])  # random starts
+    assert not np.array_equal(first["correct"][0], other["correct"][0])  # draws on clean images
+    np.testing.assert_array_equal(first["probability_correct"][0], other["probability_correct"][0])  # exact numbers
+    # An attack's numbers do not depend on the other attacks of the evaluation.
+    whole = arrays(report[1])
+    [row] = np.flatnonzero((whole["attack"] == "pgd:steps=3") & (whole["epsilon"] == 0.1))
+    np.testing.assert_array_equal(first["probability_correct"][1], whole["probability_correct"][row])
+
+
+def test_fewer_images_are_the_first_ones_with_the_same_numbers(report, trained, tmp_path):
+    small = dataclasses.replace(CONFIG, attacks="fgsm", epsilons="0.1", num_examples=10, batch_size=3)
+    evaluate(small, trained, tmp_path)
+    whole, first = arrays(report[1]), arrays(tmp_path)
+    [row] = np.flatnonzero((whole["attack"] == "fgsm") & (whole["epsilon"] == 0.1))
+    np.testing.assert_array_equal(first["label"], whole["label"][:10])
+    np.testing.assert_array_equal(first["correct"][0], whole["correct"][0, :10])
+    np.testing.assert_allclose(first["probability_correct"][1], whole["probability_correct"][row, :10], atol=5e-3)
+
+
+def test_without_noise_every_number_is_the_noise_free_accuracy(undefended_report):
+    results, directory = undefended_report
+    examples = arrays(directory)
+    assert set(np.unique(examples["probability_correct"])) == {0.0, 1.0}
+    np.testing.assert_array_equal(examples["probability_correct"], examples["correct"])
+    np.testing.assert_array_equal(examples["probability_correct"], examples["z_margin"] > 0)
+    assert (examples["probability_error"] == 0).all()
+    for entry in [results["clean"], *results["attacks"]]:
+        assert entry["accuracy"] == entry["expected_accuracy"] == entry["noise_free_accuracy"]
+        assert all(number == entry["accuracy"] for number in entry["n_query_accuracy"].values())
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (1, 3), (50, 100), (471, 1000), (9999, 10000)])
+def test_the_interval_of_zeros_and_ones_is_wilsons(k, n):
+    number = mean_with_interval(np.arange(n) < k)
+    interval = stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
+    assert number["value"] == k / n
+    np.testing.assert_allclose([number["low"], number["high"]], [interval.low, interval.high], atol=1e-12)
+    assert 0 <= number["low"] <= number["value"] <= number["high"] <= 1
+
+
+def test_the_interval_of_probabilities_covers_their_mean():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        number = mean_with_interval(rng.beta(0.3, 0.2, 60))
+        covered += number["low"] <= 0.6 <= number["high"]
+    assert covered >= 0.95 * 400
+
+
+# The table
+
+
+def test_the_table_has_every_attack_with_its_percentages(report):
+    results = report[0]
+    table = format_results(results)
+    lines = table.splitlines()
+    assert "digits test, 45 images" in lines[0]
+    blocks = table.split("epsilon ")
+    assert len(blocks) == 1 + len(EPSILONS)
+    for epsilon, block in zip(EPSILONS, blocks[1:], strict=True):
+        assert block.startswith(f"{epsilon:.4g}")
+        for attack in results["attacks"]:
+            if attack["epsilon"] == epsilon:
+                [line] = [line for line in block.splitlines() if line.split()[:1] == [attack["name"]]]
+                accuracy = attack["accuracy"]
+                assert f"{100 * accuracy['value']:.1f} [{100 * accuracy['low']:.1f}" in line
+                assert f" {100 * attack['expected_accuracy']['value']:.1f} " in line
+                assert f" {100 * attack['noise_free_accuracy']['value']:.1f} " in line
+                assert ("paper" in line) == (attack["name"] != ATTACKS[2])
+        assert "worst case" in block
+    [clean] = [line for line in lines if line.startswith("clean")]
+    assert f" {100 * results['clean']['expected_accuracy']['value']:.1f} " in clean
+
+
+# Where it goes, and refusals
+
+
+def test_equal_configurations_alone_have_equal_names():
+    names = {
+        evaluation_name(dataclasses.replace(CONFIG, **change))
+        for change in ({}, {"seed": 1}, {"epsilons": "0.1"}, {"attacks": "fgsm"}, {"split": "validation"})
+    }
+    assert len(names) == 5
+    assert evaluation_name(CONFIG) == evaluation_name(dataclasses.replace(CONFIG))
+
+
+@pytest.fixture
+def broken(trained, tmp_path):
+    """A copy of the trained directory, to be broken."""
+    return shutil.copytree(trained, tmp_path / "broken")
+
+
+@pytest.mark.parametrize("difference", [{"seed": 1}, {"epsilons": "0.1"}, {"attacks": "fgsm"}, {"num_examples": 10}])
+def test_the_report_of_another_evaluation_is_not_overwritten(report, trained, contents, difference):
+    before = contents(report[1])
+    with pytest.raises(InputError, match="another --report_dir"):
+        evaluate(dataclasses.replace(CONFIG, **difference), trained, report[1])
+    assert contents(report[1]) == before
+
+
+def test_the_report_of_another_model_is_not_overwritten(report, trained_undefended, contents):
+    before = contents(report[1])
+    with pytest.raises(InputError, match="another --report_dir"):
+        evaluate(CONFIG, trained_undefended, report[1])
+    assert contents(report[1]) == before
+
+
+@pytest.mark.parametrize("text", ["", '{"schema": 1', "[]", "{}", '"text"'])
+def test_a_report_directory_with_a_results_file_that_is_not_ours_is_refused(trained, tmp_path, text):
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(InputError, match=r"results\.json"):
+        evaluate(CONFIG, trained, tmp_path)
+    assert (tmp_path / "results.json").read_text() == text
+
+
+def test_a_report_directory_in_use_is_refused(trained, tmp_path):
+    with exclusive_directory(tmp_path):
+        with pytest.raises(InputError, match="in use"):
+            evaluate(CONFIG, trained, tmp_path)
+    assert not (tmp_path / "results.json").exists()
+
+
+@pytest.mark.parametrize("size", [0, 1000, 1_000_000])
+def test_a_truncated_model_is_an_input_error_that_names_the_file(broken, tmp_path, size):
+    os.truncate(broken / "model.keras", size)
+    with pytest.raises(InputError, match=r"model\.keras") as raised:
+        evaluate(CONFIG, broken, tmp_path / "report")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_directory_without_a_model_is_an_input_error(broken, tmp_path):
+    (broken / "model.keras").unlink()
+    with pytest.raises(InputError, match=r"model\.keras"):
+        evaluate(CONFIG, broken)
+    with pytest.raises(InputError, match="absent"):
+        evaluate(CONFIG, tmp_path / "absent")
+    assert not (tmp_path / "absent").exists()
+    assert not (broken / "evaluations").exists()
+
+
+def change_configuration(directory, **changes):
+    contents = json.loads((directory / "config.json").read_text())
+    contents["config"].update(changes)
+    (directory / "config.json").write_text(json.dumps(contents))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": "folder:absent"}, "absent"),
+        ({"dataset": "cifar10"}, "cifar10.*--tfds_data_dir"),
+        ({"image_size": 28}, "expected images"),
+        ({"not_a_flag": 1}, "not_a_flag"),
+        ({"epochs": 0}, "--epochs"),
+    ],
+)
+def test_absent_data_and_a_wrong_configuration_are_input_errors(broken, tmp_path, changes, message):
+    change_configuration(broken, **{"tfds_data_dir": str(tmp_path), **changes})
+    with pytest.raises(InputError, match=message) as raised:
+        evaluate(CONFIG, broken)
+    assert "\n" not in str(raised.value)
+    assert not (broken / "evaluations").exists()

@@ -1,0 +1,361 @@
+import dataclasses
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from wca_tf.config import config_to_json
+from wca_tf.data.batches import evaluation_batches
+from wca_tf.data.sources import load_examples
+from wca_tf.errors import InputError
+from wca_tf.files import exclusive_directory
+from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.training import EpochRecorder, best_epoch, compile_model, new_model, train
+
+COMMON_KEYS = {"epoch", "loss", "accuracy", "ce", "penalty", "val_loss", "val_accuracy", "val_ce", "val_penalty"}
+NOISE_KEYS = {"alignment", "noise_to_margin", "val_alignment", "val_noise_to_margin"}
+
+
+def weights(path):
+    """The weights of a .keras file, and the optimizer's, as arrays."""
+    model = load_model(path)
+    return [variable.numpy() for variable in [*model.variables, *model.optimizer.variables]]
+
+
+def same(one, other):
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def largest_difference(one, other):
+    return max(float(np.abs(np.float64(a) - np.float64(b)).max(initial=0)) for a, b in zip(one, other, strict=True))
+
+
+def without_seconds(lines):
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def parts(config):
+    return load_examples(config, "train").split_validation(
+        config.validation_split, config.seed, config.max_train_examples
+    )
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    """A copy of the trained directory, to be changed."""
+    return shutil.copytree(trained, tmp_path / "copy")
+
+
+@pytest.fixture
+def unfinished(copy):
+    """The directory of a run that was killed after its last epoch, before it tidied up."""
+    (copy / "backup").mkdir()
+    (copy / "last.keras").rename(copy / "backup" / "latest.keras")
+    return copy
+
+
+# What a run leaves
+
+
+def test_a_finished_directory_has_the_documented_files_and_no_backup(trained):
+    names = {"config.json", "model.keras", "last.keras", "metrics.jsonl", "tensorboard", ".lock"}
+    assert set(os.listdir(trained)) == names
+    for split in ("train", "validation"):
+        [events] = (trained / "tensorboard" / split).iterdir()
+        assert events.stat().st_size > 500
+
+
+def test_config_json_says_every_flag_the_versions_and_the_dataset(trained, tiny_config):
+    contents = json.loads((trained / "config.json").read_text())
+    assert contents["config"] == config_to_json(tiny_config)
+    assert {"python", "tensorflow", "keras", "numpy", "wca_tf"} <= set(contents["versions"])
+    assert contents["dataset"] == {
+        "num_classes": 10,
+        "class_names": list("0123456789"),
+        "image_shape": [25, 25, 1],
+        "num_train_examples": 256,
+    }
+    assert ModelDirectory(trained).train_config() == tiny_config
+
+
+def test_metrics_have_a_line_per_epoch_with_every_part_of_the_loss(trained, tiny_config):
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5]
+    for line in lines:
+        assert set(line) == COMMON_KEYS | NOISE_KEYS | {"seconds"}
+        for prefix in ("", "val_"):
+            loss = line[f"{prefix}ce"] - line[f"{prefix}alignment"] + line[f"{prefix}penalty"]
+            assert abs(loss - line[f"{prefix}loss"]) < 1e-4
+            assert 0 <= line[f"{prefix}accuracy"] <= 1
+    assert lines[-1]["val_accuracy"] > 0.4  # it learns: chance is 0.1
+
+
+def test_the_undefended_nets_metrics_have_no_noise(trained_undefended):
+    for line in ModelDirectory(trained_undefended).read_metrics():
+        assert set(line) == COMMON_KEYS | {"seconds"}
+        assert abs(line["val_ce"] + line["val_penalty"] - line["val_loss"]) < 1e-4
+
+
+def test_the_loaded_net_has_the_validation_numbers_of_its_epoch(trained_undefended, tiny_config):
+    _, validation = parts(dataclasses.replace(tiny_config, covariance="none"))
+    directory = ModelDirectory(trained_undefended)
+    values = load_model(directory.last).evaluate(evaluation_batches(validation, 32), return_dict=True, verbose=0)
+    line = directory.read_metrics()[-1]
+    for name, value in values.items():
+        assert abs(value - line[f"val_{name}"]) < 1e-4, name
+
+
+def test_the_best_model_is_the_last_one_only_if_the_last_epoch_is_the_best(trained, trained_undefended):
+    for path in (trained, trained_undefended):
+        directory = ModelDirectory(path)
+        lines = directory.read_metrics()
+        last_is_best = lines[-1]["val_accuracy"] > max(line["val_accuracy"] for line in lines[:-1])
+        assert same(weights(directory.best), weights(directory.last)) == last_is_best
+
+
+def test_the_recorder_keeps_the_earliest_of_the_best_epochs_and_backs_up_the_last(tmp_path, tiny_config):
+    config = dataclasses.replace(tiny_config, covariance="isotropic")
+    directory = ModelDirectory(tmp_path)
+    directory.backup.parent.mkdir()
+    recorder = EpochRecorder(directory, 0)
+    recorder.set_model(new_model(config, parts(config)[0]))
+    bias = recorder.model.classifier.bias
+    for epoch, accuracy in enumerate((0.5, 0.7, 0.6, 0.7)):
+        recorder.on_epoch_begin(epoch)
+        bias.assign(np.full(10, epoch + 1, np.float32))
+        recorder.on_epoch_end(epoch, {"val_accuracy": accuracy})
+    lines = directory.read_metrics()
+    assert [(line["epoch"], line["val_accuracy"]) for line in lines] == [(1, 0.5), (2, 0.7), (3, 0.6), (4, 0.7)]
+    assert best_epoch(lines)["epoch"] == 2
+    assert load_model(directory.best).classifier.bias.numpy().tolist() == [2.0] * 10
+    assert load_model(directory.backup).classifier.bias.numpy().tolist() == [4.0] * 10
+
+
+# The start
+
+
+def test_first_weights_depend_on_the_seed_alone(tiny_config):
+    training, _ = parts(tiny_config)
+    first = [w.numpy() for w in new_model(tiny_config, training).variables]
+    np.random.default_rng().random()
+    again = [w.numpy() for w in new_model(dataclasses.replace(tiny_config, epochs=9), training).variables]
+    other = [w.numpy() for w in new_model(dataclasses.replace(tiny_config, seed=4), training).variables]
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_the_net_normalises_with_the_training_images_statistics(tiny_config):
+    training, _ = parts(tiny_config)
+    model = new_model(tiny_config, training)
+    images = training.images / 255
+    assert abs(model.pixel_mean[0] - images.mean()) < 1e-9
+    assert abs(model.pixel_std[0] - images.std()) < 1e-9
+
+
+@pytest.mark.parametrize("steps", [12, 30, 600])
+def test_the_learning_rate_is_divided_by_ten_after_each_third(tiny_config, steps):
+    model = new_model(tiny_config, parts(tiny_config)[0])
+    compile_model(model, 0.03, steps)
+    rates = []
+    for step in (0, steps // 3 - 1, steps // 3, 2 * steps // 3 - 1, 2 * steps // 3, steps - 1):
+        model.optimizer.iterations.assign(step)
+        rates.append(float(model.optimizer.learning_rate))
+    np.testing.assert_allclose(rates, [0.03, 0.03, 0.003, 0.003, 0.0003, 0.0003], rtol=1e-5)
+
+
+# Refusals
+
+
+def test_a_finished_directory_is_left_as_it_is(trained, tiny_config, contents, capsys):
+    before = contents(trained)
+    line = train(tiny_config, trained)
+    assert contents(trained) == before
+    assert line == best_epoch(ModelDirectory(trained).read_metrics())
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_where_the_data_are_may_change(trained, tiny_config, contents, tmp_path):
+    before = contents(trained)
+    train(dataclasses.replace(tiny_config, tfds_data_dir=str(tmp_path), download=True), trained)
+    assert contents(trained) == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("seed", 4), ("epochs", 6), ("learning_rate", 2e-3), ("covariance", "none"), ("dataset", "folder:.")],
+)
+@pytest.mark.parametrize("state", ["trained", "unfinished"])
+def test_another_configuration_is_refused_by_flag_and_changes_nothing(
+    request, state, flag, value, tiny_config, contents
+):
+    directory = request.getfixturevalue(state)
+    before = contents(directory)
+    with pytest.raises(InputError, match=f"--{flag}={value}"):
+        train(dataclasses.replace(tiny_config, **{flag: value}), directory)
+    assert contents(directory) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"feature_dim": 9}, "feature_dim=9"),
+        ({"batch_size": 257}, "--batch_size of at most the 256"),
+        ({"validation_split": 1e-4}, "for validation"),
+        ({"image_size": 20}, "25×25"),
+        ({"dataset": "folder:absent"}, "absent"),
+        ({"dataset": "no_such_set"}, "no_such_set"),
+    ],
+)
+def test_what_cannot_be_trained_is_an_input_error_and_makes_no_directory(tmp_path, tiny_config, changes, message):
+    with pytest.raises(InputError, match=message) as raised:
+        train(dataclasses.replace(tiny_config, **changes), tmp_path / "model")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_directory_that_another_run_is_using_is_refused_and_unharmed(tmp_path, tiny_config, contents):
+    with exclusive_directory(tmp_path / "model"):
+        (tmp_path / "model" / ".tmpmodel.keras").write_text("being written")
+        before = contents(tmp_path)
+        with pytest.raises(InputError, match="in use"):
+            train(tiny_config, tmp_path / "model")
+        assert contents(tmp_path) == before
+
+
+def test_a_file_in_the_place_of_the_directory_is_an_input_error(tmp_path, tiny_config):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="file"):
+        train(tiny_config, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_a_model_without_its_configuration_is_refused(copy, tiny_config, contents):
+    (copy / "config.json").unlink()
+    before = contents(copy)
+    with pytest.raises(InputError, match=r"config\.json"):
+        train(tiny_config, copy)
+    assert contents(copy) == before
+
+
+def test_a_truncated_configuration_is_refused(copy, tiny_config):
+    os.truncate(copy / "config.json", 50)
+    with pytest.raises(InputError, match=r"config\.json"):
+        train(tiny_config, copy)
+
+
+def test_a_truncated_backup_is_an_input_error_that_names_the_file(unfinished, tiny_config):
+    os.truncate(unfinished / "backup" / "latest.keras", 1000)
+    with pytest.raises(InputError, match=r"latest\.keras") as raised:
+        train(tiny_config, unfinished)
+    assert "\n" not in str(raised.value)
+
+
+def test_broken_metrics_are_an_input_error_that_names_the_file(unfinished, tiny_config):
+    (unfinished / "metrics.jsonl").write_text('{"epoch": 1')
+    with pytest.raises(InputError, match=r"metrics\.jsonl"):
+        train(tiny_config, unfinished)
+
+
+# Divergence
+
+
+def test_a_diverging_run_is_an_input_error_and_never_counts_as_trained(tmp_path, tiny_config):
+    config = dataclasses.replace(tiny_config, learning_rate=1e30, epochs=2)
+    with pytest.raises(InputError, match="diverged.*--learning_rate"):
+        train(config, tmp_path)
+    assert not (tmp_path / "last.keras").exists()
+    assert not (tmp_path / "model.keras").exists()
+
+
+def test_a_run_that_diverges_in_its_very_last_step_is_an_input_error_too(tmp_path, tiny_config):
+    config = dataclasses.replace(tiny_config, learning_rate=1e30, epochs=1, batch_size=256)
+    with pytest.raises(InputError, match="diverged"):
+        train(config, tmp_path)
+    assert not (tmp_path / "last.keras").exists()
+    metrics = tmp_path / "metrics.jsonl"
+    assert not metrics.exists() or "NaN" not in metrics.read_text()
+
+
+# Kills
+
+
+def test_a_run_killed_after_its_last_epoch_is_finished_without_training(unfinished, trained, tiny_config):
+    line = train(tiny_config, unfinished)
+    assert (unfinished / "last.keras").read_bytes() == (trained / "last.keras").read_bytes()
+    assert (unfinished / "metrics.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
+    assert not (unfinished / "backup").exists()
+    assert line == best_epoch(ModelDirectory(trained).read_metrics())
+
+
+def wait_until(process, happened):
+    """Wait until `happened()`; fail when the process ends before."""
+    deadline = time.monotonic() + 240
+    while not happened():
+        assert process.poll() is None, f"ended with {process.returncode} before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_run_killed_again_and_again_ends_with_the_weights_of_one_that_never_was(
+    tmp_path, root, trained, tiny_config, command_environment
+):
+    """Killed when epoch 1's line appears, while a file is being written, and at a random moment; then left alone."""
+    directory = ModelDirectory(tmp_path / "model")
+    command = [sys.executable, str(root / "bin" / "train"), "--model_dir=model"]
+    command += [f"--{name}={value}" for name, value in config_to_json(tiny_config).items()]
+    delay = random.uniform(0, 4)
+    print(f"the random kill comes {delay:.3f} s after the start of training")
+
+    def start():
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=command_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def config_written():
+        return directory.config.stat().st_mtime_ns if directory.config.exists() else 0
+
+    def kill(process):
+        process.kill()
+        process.communicate()
+        if directory.best.exists():
+            load_model(directory.best)
+        if directory.backup.exists():
+            load_model(directory.backup)
+        return directory.read_metrics()
+
+    process = start()
+    wait_until(process, directory.metrics.exists)
+    assert len(kill(process)) == 1
+    assert process.returncode == -signal.SIGKILL
+
+    process = start()
+    wait_until(process, lambda: directory.backup.exists() and any(directory.path.rglob(".tmp*.keras")))
+    assert len(kill(process)) < tiny_config.epochs
+    assert process.returncode == -signal.SIGKILL
+    assert any(directory.path.rglob(".tmp*.keras"))
+
+    before = config_written()
+    process = start()
+    wait_until(process, lambda: config_written() > before)
+    time.sleep(delay)
+    kill(process)  # on a fast machine it may have finished
+
+    process = start()
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert re.search("resuming after epoch [1-5] of 5|nothing to do", out)
+
+    expected, received = weights(trained / "last.keras"), weights(directory.last)
+    assert same(expected, received), f"largest difference {largest_difference(expected, received)}, {delay=}"
+    assert same(weights(trained / "model.keras"), weights(directory.best))
+    assert without_seconds(directory.read_metrics()) == without_seconds(ModelDirectory(trained).read_metrics())
+    assert not directory.backup.parent.exists()
+    assert not any(directory.path.rglob(".tmp*"))
