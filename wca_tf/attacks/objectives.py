@@ -12,7 +12,8 @@ from wca_tf import alignment
 from wca_tf.attacks.target import HeadNoiseTarget, Target
 from wca_tf.errors import InputError
 
-Objective = Callable[[Target, tf.Tensor, tf.Tensor, tf.Tensor, "int | tf.Tensor"], tf.Tensor]
+# The target's type is each objective's own: `check_objective` says who can give what.
+Objective = Callable[..., tf.Tensor]
 
 
 def expected_cross_entropy(
@@ -34,7 +35,7 @@ def negative_margin(
 
 
 def negative_z_margin(
-    target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
+    target: HeadNoiseTarget, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
 ) -> tf.Tensor:
     """−z-margin: Theorem 1's ratio. The larger, the closer the nearest class is to even odds, whatever the noise."""
     return -alignment.z_margin(target.noise_free_logits(features), labels, target.difference_scale)
