@@ -39,7 +39,6 @@ setup(
         "dev": ["keras-cv==0.9.0", "matplotlib==3.11.2", "mypy==2.4.1", "pytest==9.2.0", "ruff==0.17.5", "types-tqdm"],
         "serving": ["tensorflow-serving-api==2.21.0"],
         "cuda": ["tensorflow[and-cuda]==2.21.0"],
-        "benchmarks": ["foolbox==3.3.4", "torch==2.13.0", "torchattacks==3.5.1"],
     },
     entry_points={
         "console_scripts": ["wca-train = wca_tf.cli.train:console", "wca-evaluate = wca_tf.cli.evaluate:console"]

@@ -171,3 +171,25 @@ def test_theorem_1_is_tight_for_a_small_change_across_the_decision_boundary(seed
     change = 0.1 * deviation
     bound = alignment.adversarial_gap_bound(change, weight, scale_tril).numpy()
     assert np.isclose(bound, exact_gap(change / 2, change, deviation), rtol=0.01)
+
+
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_the_soft_z_margin_is_below_the_z_margin_by_at_most_its_softness(num_classes):
+    rng = np.random.default_rng(num_classes)
+    logits = rng.normal(size=(50, num_classes)).astype(np.float32) * 5
+    labels = rng.integers(0, num_classes, 50)
+    scale = alignment.logit_difference_scale(rng.normal(size=(num_classes, 6)).astype(np.float32))
+    hard = alignment.z_margin(logits, labels, scale).numpy()
+    soft = alignment.soft_z_margin(logits, labels, scale).numpy()
+    assert (soft <= hard + 1e-5).all()
+    assert (soft >= hard - np.log(num_classes - 1) / alignment.SOFTNESS - 1e-5).all()
+
+
+def test_the_soft_z_margin_sees_every_near_rival_where_the_hard_one_sees_one():
+    logits = tf.constant([[1.0, 0.0, 0.0, -9.0]])
+    scale = alignment.logit_difference_scale(tf.eye(4))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        soft = alignment.soft_z_margin(logits, tf.constant([0]), scale)
+    gradient = tape.gradient(soft, logits).numpy()[0]
+    np.testing.assert_allclose(gradient * np.sqrt(2), [1.0, -0.5, -0.5, 0.0], atol=1e-5)

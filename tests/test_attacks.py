@@ -113,31 +113,25 @@ def test_margins_shrink(noisy_target, labelled, norm):
 
 
 def test_z_margin_against_all_corners():
-    """The z-margin is a minimum of linear functions, so its minimum over a box is at a corner, one best per rival."""
+    """The smooth z-margin is concave on a linear model, so that its minimum over a box is at a corner."""
     weights, scale = normal(PIXELS, 3, seed=5), np.diag([0.2, 0.5, 3.0]).astype(np.float32)
     target = linear_target(weights, scale)
     images = random_images(40, seed=6, low=0.2, high=0.8)
     labels = tf.argmax(target.noise_free_logits(flatten(images)), axis=1)
     corners = EPSILON * np.array(list(itertools.product([-1, 1], repeat=PIXELS)), np.float32).reshape(-1, 1, *SHAPE)
 
-    def z_margins(x):
-        return alignment.z_margin(target.noise_free_logits(flatten(x)), labels, target.difference_scale).numpy()
+    def measured(function, x):
+        return function(target.noise_free_logits(flatten(x)), labels, target.difference_scale).numpy()
 
-    def rivals_optima(x):
-        logits = np.stack([target.noise_free_logits(flatten(x + corner)) for corner in corners]).astype(np.float64)
-        own = np.take_along_axis(logits, labels.numpy()[np.newaxis, :, np.newaxis], 2)
-        deviations = target.difference_scale.numpy()[labels.numpy()]
-        ratios = np.divide(own - logits, deviations, out=np.full_like(logits, np.inf), where=deviations > 0)
-        return ratios.min(axis=0)
-
-    found = z_margins(run(build_attack("z_margin", EPSILON), target, images, labels))
-    optima = rivals_optima(images)
-    brute_force = np.stack([z_margins(images + corner) for corner in corners]).min(axis=0)
-    np.testing.assert_allclose(brute_force, optima.min(axis=1), rtol=1e-4, atol=1e-4)
-    assert np.all(found >= brute_force - 1e-4)
-    assert np.all(np.abs(found[:, np.newaxis] - optima).min(axis=1) < 1e-4), "it stopped before a corner"
+    adversarial = run(build_attack("z_margin", EPSILON), target, images, labels)
+    found = measured(alignment.soft_z_margin, adversarial)
+    best = np.stack([measured(alignment.soft_z_margin, images + corner) for corner in corners]).min(axis=0)
+    assert np.all(found >= best - 1e-4)
     # Ascent may end at the corner of the rival it met first; that is rare.
-    assert np.mean(found < brute_force + 1e-4) >= 0.9
+    assert np.mean(found < best + 1e-4) >= 0.9
+    hard = measured(alignment.z_margin, adversarial)
+    hardest = np.stack([measured(alignment.z_margin, images + corner) for corner in corners]).min(axis=0)
+    assert np.mean(hard < hardest + 1e-4) >= 0.8
 
 
 # What holds for every attack

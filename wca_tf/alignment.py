@@ -9,6 +9,9 @@ import math
 
 import tensorflow as tf
 
+# Of 1, 2, 4 and the hard minimum, the strongest attack on validation images of Fashion-MNIST, with and without noise.
+SOFTNESS = 2.0
+
 
 def logit_scale(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
     """A [C, D] with K = A Aᵀ the covariance of the logits: the noise of the logits is A ε, ε ~ N(0, I)."""
@@ -33,21 +36,36 @@ def logit_difference_scale(scale: tf.Tensor) -> tf.Tensor:
     return tf.norm(differences, axis=2)
 
 
-def z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
-    """min_j (mu_y − mu_j) / √(K_yy + K_jj − 2 K_yj), [B]: Theorem 1's ratio for the nearest class.
+def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
+    """(mu_y − mu_j) / √(K_yy + K_jj − 2 K_yj) for each class j, [B, C], Inf at the label: Theorem 1's ratio by rival.
 
     Args:
         noise_free_logits: mu [B, C].
         labels: y [B], whole numbers in [0, C).
-        difference_scale: [C, C], from `logit_difference_scale`; all zero for a net without noise, whose z-margin is
-            the plain margin min_j (mu_y − mu_j), the direction of the limit of vanishing noise.
+        difference_scale: [C, C], from `logit_difference_scale`; all zero for a net without noise, whose z-margins are
+            the plain margins mu_y − mu_j, the direction of the limit of vanishing noise.
     """
     num_classes = noise_free_logits.shape[-1]
     is_label = tf.one_hot(labels, num_classes, on_value=True, off_value=False, dtype=tf.bool)
     label_logits = tf.gather(noise_free_logits, labels, axis=1, batch_dims=1)[:, tf.newaxis]
     scale = tf.gather(difference_scale, labels)
     scale = tf.where(is_label | tf.reduce_all(difference_scale == 0), tf.ones_like(scale), scale)
-    return tf.reduce_min(tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale), axis=1)
+    return tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale)
+
+
+def z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
+    """The z-margin, [B]: the least of `z_margins`, which takes the same arguments."""
+    return tf.reduce_min(z_margins(noise_free_logits, labels, difference_scale), axis=1)
+
+
+def soft_z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
+    """−½ ln Σ_j exp(−2 z_j), [B]: a smooth lower bound of the z-margin, for ascent that sees every near rival.
+
+    exp(−2 z_j) falls as fast as Φ(−z_j), rival j's part in the union bound on P(error), does at z = 1.5; unlike it, it
+    does not level off.
+    """
+    z = z_margins(noise_free_logits, labels, difference_scale)
+    return -tf.reduce_logsumexp(-SOFTNESS * z, axis=1) / SOFTNESS
 
 
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

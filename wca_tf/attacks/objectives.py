@@ -37,8 +37,11 @@ def negative_margin(
 def negative_z_margin(
     target: HeadNoiseTarget, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
 ) -> tf.Tensor:
-    """−z-margin: Theorem 1's ratio. The larger, the closer the nearest class is to even odds, whatever the noise."""
-    return -alignment.z_margin(target.noise_free_logits(features), labels, target.difference_scale)
+    """−z-margin, smooth over rivals: Theorem 1's ratio, which knows the noise and does not saturate.
+
+    Its steps are stronger than those of the hard minimum, whose nearest rival changes from step to step.
+    """
+    return -alignment.soft_z_margin(target.noise_free_logits(features), labels, target.difference_scale)
 
 
 OBJECTIVES: dict[str, Objective] = {
