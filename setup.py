@@ -36,7 +36,14 @@ setup(
     packages=find_packages(include=["wca_tf", "wca_tf.*"]),
     install_requires=REQUIREMENTS,
     extras_require={
-        "dev": ["keras-cv==0.9.0", "matplotlib==3.11.2", "mypy==2.4.1", "pytest==9.2.0", "ruff==0.17.5", "types-tqdm"],
+        "dev": [
+            "keras-cv==0.9.0",
+            "matplotlib==3.11.2",
+            "mypy==2.4.1",
+            "pytest==9.2.0",
+            "ruff==0.17.5",
+            "types-tqdm==4.70.0.20261106",
+        ],
         "serving": ["tensorflow-serving-api==2.21.0"],
         "cuda": ["tensorflow[and-cuda]==2.21.0"],
     },

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 
 from wca_tf import files
 from wca_tf.config import EvaluateConfig, TrainConfig
-from wca_tf.evaluation.runner import evaluate, evaluation_name
+from wca_tf.evaluation.runner import evaluate
 from wca_tf.evaluation.table import format_results, percent
 from wca_tf.training import train
 
@@ -60,8 +60,7 @@ def measure(covariance: str, tfds_data_dir: str, runs: Path) -> dict[str, Any]:
     )
     train(training, model_dir)
     evaluation = EvaluateConfig(attacks=ATTACKS, epsilons=EPSILONS, num_examples=1000)
-    path = model_dir / "evaluations" / evaluation_name(evaluation) / "results.json"
-    results = files.read_json(path) if path.exists() else evaluate(evaluation, model_dir)
+    results = evaluate(evaluation, model_dir)
     print(format_results(results))
     return results
 

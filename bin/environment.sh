@@ -12,7 +12,7 @@ make_environment() {
         || { echo "error: expected Python 3.11, received $("$python" --version)" >&2; exit 2; }
     echo "making .venv (about 3 GB; once)" >&2
     exec 9>.environment.lock && flock 9 # one installation at a time
-    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv # absent, or half made
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}"
     touch "$stamp"
     exec 9>&-

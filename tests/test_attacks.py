@@ -15,6 +15,7 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.projected_gradient import ProjectedGradient, expected_gradient
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
 from wca_tf.errors import InputError
+from wca_tf.layers import AnisotropicNoise
 from wca_tf.model import WCANet
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
@@ -289,17 +290,13 @@ def seeded_net(images, seed):
     return tf.tanh(flatten(noisy) @ normal(PIXELS, 8, seed=10)) @ normal(8, 3, seed=11)
 
 
-@pytest.mark.parametrize(("draws_per_pass", "firsts"), [(3, [0, 3, 6]), (7, None), (8, None)])
-def test_draws_in_parts(draws_per_pass, firsts):
-    """Draw i of the part that begins at `first` has the seed (seed, first, i); undivided draws have (seed, i)."""
+@pytest.mark.parametrize("draws_per_pass", [1, 3, 7, 50])
+def test_draws_in_parts(draws_per_pass):
+    """The parts are of the same draws as the whole: draw i has the seed (seed, i)."""
     target = RandomNetTarget(seeded_net, draws_per_pass)
     images, labels, seed = random_images(4), tf.constant([0, 1, 2, 0]), make_seed(5)
-    if firsts is None:
-        seeds = [fold_in(seed, draw) for draw in range(7)]
-    else:
-        seeds = [fold_in(seed, first, draw) for first in firsts for draw in range(min(3, 7 - first))]
     total = np.zeros(images.shape, np.float64)
-    for draw_seed in seeds:
+    for draw_seed in [fold_in(seed, draw) for draw in range(7)]:
         with tf.GradientTape() as tape:
             tape.watch(images)
             loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, seeded_net(images, draw_seed))
@@ -507,3 +504,35 @@ def test_z_margin_moves_where_cross_entropy_saturates(seed):
     by_z_margin = run(build_attack("z_margin", EPSILON), target, images, labels)
     left = np.mean(probabilities(target, by_z_margin, labels))
     assert left < np.mean(probabilities(target, by_pgd, labels)) - 0.02
+
+
+# Inputs, and nets whose features are random
+
+
+@pytest.mark.parametrize(
+    ("labels", "indices", "message"),
+    [
+        (np.array([0, 3]), np.arange(2), "labels from 0 to 2"),
+        (np.array([0, -1]), np.arange(2), "labels from 0 to 2"),
+        (np.array([0, 1, 2]), np.arange(2), "2 whole numbers as labels"),
+        (np.array([0.0, 1.0]), np.arange(2), "2 whole numbers as labels"),
+        (np.array([0, 1]), np.arange(3), "2 whole numbers as indices"),
+    ],
+)
+def test_labels_and_indices_are_checked(labels, indices, message):
+    target = linear_target(normal(PIXELS, 3, seed=5), np.eye(3, dtype=np.float32))
+    with pytest.raises(InputError, match=message):
+        build_attack("margin", EPSILON)(target, random_images(2), labels, indices, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 10**10}, {"eot_samples": 0}, {"norm": "l3"}])
+def test_a_configuration_out_of_range_is_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        ProjectedGradient(EPSILON, **wrong)
+
+
+def test_a_net_with_random_features_has_no_exact_target():
+    layers = [keras.layers.Flatten(), keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3)]
+    net = keras.Sequential([keras.Input(SHAPE), *layers])
+    with pytest.raises(InputError, match="RandomNetTarget"):
+        target_of(net)

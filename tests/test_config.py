@@ -162,6 +162,7 @@ def test_an_absent_dataset_is_an_input_error_that_says_how_to_get_it(tmp_path):
         check_dataset_present(DataConfig(dataset=f"folder:{tmp_path}/absent"))
     check_dataset_present(DataConfig(dataset="digits"))
     check_dataset_present(DataConfig(dataset=f"folder:{tmp_path}"))
+    (tmp_path / "mnist").mkdir()
     check_dataset_present(DataConfig(dataset="mnist", tfds_data_dir=str(tmp_path), download=True))
 
 

@@ -191,12 +191,37 @@ def test_images_of_a_folder_are_the_files_pixels_with_the_folders_label(tmp_path
     for split in ("train", "test"):
         write_images(tmp_path / split / "b", 3, size=6)
         write_images(tmp_path / split / "a", 2, size=6)
-    write_images(tmp_path / "test" / "c", 1, size=6)
     examples = load_folder(tmp_path, "train")
-    assert examples.labels.tolist() == [0, 0, 1, 1, 1]
-    for image, name in zip(examples.images, ("a/00", "a/01", "b/00", "b/01", "b/02"), strict=True):
+    found = {(label, image.tobytes()) for image, label in zip(examples.images, examples.labels.tolist(), strict=True)}
+    expected = set()
+    for label, name in ((0, "a/00"), (0, "a/01"), (1, "b/00"), (1, "b/01"), (1, "b/02")):
         data = tf.io.read_file(str(tmp_path / "train" / f"{name}.png"))
-        np.testing.assert_array_equal(image, tf.io.decode_png(data).numpy())
+        expected.add((label, tf.io.decode_png(data).numpy().tobytes()))
+    assert found == expected
+
+
+def test_the_first_images_of_a_folder_are_of_all_classes(tmp_path):
+    for split in ("train", "test"):
+        for name in "abc":
+            write_images(tmp_path / split / name, 20, size=6)
+    labels = load_folder(tmp_path, "test").labels
+    assert len(set(labels[:20].tolist())) == 3
+    np.testing.assert_array_equal(labels, load_folder(tmp_path, "test").labels)
+
+
+def test_what_is_no_class_and_no_image_is_passed_over_or_refused(tmp_path):
+    for split in ("train", "test"):
+        for name in "ab":
+            write_images(tmp_path / split / name, 2, size=6)
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
+    (tmp_path / "train" / "a" / "._00.png").write_bytes(b"not an image")
+    assert load_folder(tmp_path, "train").class_names == ("a", "b")
+    write_images(tmp_path / "test" / "c", 2, size=6)
+    with pytest.raises(InputError, match="expected the classes"):
+        load_folder(tmp_path, "test")
+    (tmp_path / "train" / "c").mkdir()
+    with pytest.raises(InputError, match="expected images"):
+        load_folder(tmp_path, "train")
 
 
 def test_train_and_test_folders_are_used_as_they_are(tmp_path):

@@ -6,14 +6,17 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy import stats
 
-from wca_tf.config import EvaluateConfig
+from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import mean_with_interval
 from wca_tf.evaluation.runner import evaluate, evaluation_name
 from wca_tf.evaluation.table import format_results
 from wca_tf.files import exclusive_directory
+from wca_tf.model_dir import ModelDirectory
+from wca_tf.training import train
 
 CONFIG = EvaluateConfig(
     attacks="fgsm,pgd:steps=3,z_margin:steps=3:relative_step_size=0.5",
@@ -72,7 +75,7 @@ def test_results_have_exactly_the_documented_keys(report):
     results = read_strictly(report[1] / "results.json")
     documented = {"schema", "model_dir", "dataset", "split", "num_examples", "seed", "versions", "seconds", "clean"}
     documented |= {"attacks", "worst_case", "checklist"}
-    assert set(results) == documented | {"config", "covariance", "training"}
+    assert set(results) == documented | {"config", "model", "training"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
         keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "seconds"}
@@ -87,8 +90,10 @@ def test_results_say_what_was_evaluated(report, trained):
     assert results["schema"] == 1
     assert results["model_dir"] == str(trained.resolve())
     assert (results["dataset"], results["split"], results["num_examples"], results["seed"]) == ("digits", "test", 45, 0)
-    assert results["covariance"] == "anisotropic"
-    assert results["config"] == dataclasses.asdict(CONFIG)
+    assert results["training"]["covariance"] == "anisotropic"
+    assert results["model"]["training_complete"]
+    assert results["model"]["epoch"] == ModelDirectory(trained).best_epoch()["epoch"]
+    assert results["config"] == CONFIG.identity()
     assert results["versions"]["tensorflow"]
     assert results["seconds"] > 0
     expected = [(epsilon, attack) for epsilon in EPSILONS for attack in ATTACKS]
@@ -292,7 +297,8 @@ def test_the_table_has_every_attack_with_its_percentages(report):
                 assert f"{100 * accuracy['value']:.1f} [{100 * accuracy['low']:.1f}" in line
                 assert f" {100 * attack['expected_accuracy']['value']:.1f} " in line
                 assert f" {100 * attack['noise_free_accuracy']['value']:.1f} " in line
-                assert ("paper" in line) == (attack["name"] != ATTACKS[2])
+                protocol = "adaptive" if attack["name"] == ATTACKS[2] else "variant"  # of another number of draws
+                assert protocol in line
         assert "worst case" in block
     [clean] = [line for line in lines if line.startswith("clean")]
     assert f" {100 * results['clean']['expected_accuracy']['value']:.1f} " in clean
@@ -302,12 +308,12 @@ def test_the_table_has_every_attack_with_its_percentages(report):
 
 
 def test_equal_configurations_alone_have_equal_names():
-    names = {
-        evaluation_name(dataclasses.replace(CONFIG, **change))
-        for change in ({}, {"seed": 1}, {"epsilons": "0.1"}, {"attacks": "fgsm"}, {"split": "validation"})
-    }
-    assert len(names) == 5
-    assert evaluation_name(CONFIG) == evaluation_name(dataclasses.replace(CONFIG))
+    def name(**change):
+        return evaluation_name({"config": dataclasses.replace(CONFIG, **change).identity()})
+
+    changes = ({}, {"seed": 1}, {"epsilons": "0.1"}, {"attacks": "fgsm"}, {"split": "validation"})
+    assert len({name(**change) for change in changes}) == 5
+    assert name() == name(batch_size=3, tfds_data_dir="elsewhere")
 
 
 @pytest.fixture
@@ -376,7 +382,7 @@ def change_configuration(directory, **changes):
     [
         ({"dataset": "folder:absent"}, "absent"),
         ({"dataset": "cifar10"}, "cifar10.*--tfds_data_dir"),
-        ({"image_size": 28}, "expected images"),
+        ({"image_size": 28}, "image_shape"),
         ({"not_a_flag": 1}, "not_a_flag"),
         ({"epochs": 0}, "--epochs"),
     ],
@@ -387,3 +393,29 @@ def test_absent_data_and_a_wrong_configuration_are_input_errors(broken, tmp_path
         evaluate(CONFIG, broken)
     assert "\n" not in str(raised.value)
     assert not (broken / "evaluations").exists()
+
+
+def folder_of_classes(root, names):
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in names:
+            (root / split / name).mkdir(parents=True, exist_ok=True)
+            for number in range(8):
+                image = rng.integers(0, 256, (25, 25, 1), np.uint8)
+                (root / split / name / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
+
+
+def test_data_with_other_classes_than_the_models_are_refused(tmp_path):
+    folder_of_classes(tmp_path / "data", "abc")
+    config = TrainConfig(dataset=f"folder:{tmp_path / 'data'}", covariance="none", batch_size=4, epochs=1)
+    train(config, tmp_path / "model")
+    shutil.rmtree(tmp_path / "data" / "train" / "a")
+    shutil.rmtree(tmp_path / "data" / "test" / "a")
+    with pytest.raises(InputError, match="class_names"):
+        evaluate(EvaluateConfig(attacks="fgsm"), tmp_path / "model")
+    assert not (tmp_path / "model" / "evaluations").exists()
+
+
+def test_an_evaluation_that_exists_is_not_made_again(report, trained, capsys):
+    assert evaluate(CONFIG, trained, report[1]) == report[0]
+    assert "nothing to do" in capsys.readouterr().out

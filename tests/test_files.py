@@ -145,8 +145,13 @@ def test_the_lock_ends_with_the_process_however_that_ends(tmp_path, holder, how)
 
 def test_files_that_a_killed_process_was_writing_are_removed_and_no_others(tmp_path):
     (tmp_path / "backup").mkdir()
-    leftovers = [tmp_path / ".tmpabcmodel.keras", tmp_path / "backup" / ".tmpabclatest.keras"]
-    kept = [tmp_path / "model.keras", tmp_path / "backup" / "latest.keras", tmp_path / "tmp.txt"]
+    leftovers = [tmp_path / ".wca_tf-abcmodel.keras"]
+    kept = [
+        tmp_path / "model.keras",
+        tmp_path / "backup" / "latest.keras",
+        tmp_path / ".tmp_mine",
+        tmp_path / "backup" / ".wca_tf-x",
+    ]
     for path in [*leftovers, *kept]:
         path.write_text("x")
     with exclusive_directory(tmp_path):

@@ -346,3 +346,19 @@ def test_equal_seeds_train_to_equal_weights_and_other_seeds_do_not(covariance):
         trained.append(model.classifier.kernel.numpy())
     assert np.allclose(trained[0], trained[1], atol=1e-6)
     assert not np.allclose(trained[0], trained[2], atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64", "float32"])
+def test_labels_may_be_whole_numbers_of_any_type(dtype):
+    images, labels = toy_data()
+    expected, received = make_model(), make_model()
+    expected.fit(images, labels.astype("int64"), shuffle=False, verbose=0)
+    received.fit(images, labels.astype(dtype), shuffle=False, verbose=0)
+    for a, b in zip(expected.get_weights(), received.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_one_hot_labels_are_refused_in_words():
+    images, labels = toy_data()
+    with pytest.raises(Exception, match="one-hot"):
+        make_model().fit(images, np.eye(int(labels.max()) + 1, dtype=np.float32)[labels], verbose=0)

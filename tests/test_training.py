@@ -17,8 +17,8 @@ from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.files import exclusive_directory
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.training import EpochRecorder, best_epoch, compile_model, new_model, train
+from wca_tf.model_dir import ModelDirectory, best_line, load_model
+from wca_tf.training import EpochRecorder, compile_model, new_model, train
 
 COMMON_KEYS = {"epoch", "loss", "accuracy", "ce", "penalty", "val_loss", "val_accuracy", "val_ce", "val_penalty"}
 NOISE_KEYS = {"alignment", "noise_to_margin", "val_alignment", "val_noise_to_margin"}
@@ -134,7 +134,7 @@ def test_the_recorder_keeps_the_earliest_of_the_best_epochs_and_backs_up_the_las
         recorder.on_epoch_end(epoch, {"val_accuracy": accuracy})
     lines = directory.read_metrics()
     assert [(line["epoch"], line["val_accuracy"]) for line in lines] == [(1, 0.5), (2, 0.7), (3, 0.6), (4, 0.7)]
-    assert best_epoch(lines)["epoch"] == 2
+    assert best_line(lines)["epoch"] == 2
     assert load_model(directory.best).classifier.bias.numpy().tolist() == [2.0] * 10
     assert load_model(directory.backup).classifier.bias.numpy().tolist() == [4.0] * 10
 
@@ -178,7 +178,7 @@ def test_a_finished_directory_is_left_as_it_is(trained, tiny_config, contents, c
     before = contents(trained)
     line = train(tiny_config, trained)
     assert contents(trained) == before
-    assert line == best_epoch(ModelDirectory(trained).read_metrics())
+    assert line == ModelDirectory(trained).best_epoch()
     assert "nothing to do" in capsys.readouterr().out
 
 
@@ -207,7 +207,7 @@ def test_another_configuration_is_refused_by_flag_and_changes_nothing(
     ("changes", "message"),
     [
         ({"feature_dim": 9}, "feature_dim=9"),
-        ({"batch_size": 257}, "--batch_size of at most the 256"),
+        ({"batch_size": 257}, "--batch_size of at most 256"),
         ({"validation_split": 1e-4}, "for validation"),
         ({"image_size": 20}, "25×25"),
         ({"dataset": "folder:absent"}, "absent"),
@@ -223,7 +223,7 @@ def test_what_cannot_be_trained_is_an_input_error_and_makes_no_directory(tmp_pat
 
 def test_a_directory_that_another_run_is_using_is_refused_and_unharmed(tmp_path, tiny_config, contents):
     with exclusive_directory(tmp_path / "model"):
-        (tmp_path / "model" / ".tmpmodel.keras").write_text("being written")
+        (tmp_path / "model" / ".wca_tf-model.keras").write_text("being written")
         before = contents(tmp_path)
         with pytest.raises(InputError, match="in use"):
             train(tiny_config, tmp_path / "model")
@@ -292,7 +292,7 @@ def test_a_run_killed_after_its_last_epoch_is_finished_without_training(unfinish
     assert (unfinished / "last.keras").read_bytes() == (trained / "last.keras").read_bytes()
     assert (unfinished / "metrics.jsonl").read_text() == (trained / "metrics.jsonl").read_text()
     assert not (unfinished / "backup").exists()
-    assert line == best_epoch(ModelDirectory(trained).read_metrics())
+    assert line == ModelDirectory(trained).best_epoch()
 
 
 def wait_until(process, happened):
@@ -319,8 +319,8 @@ def test_a_run_killed_again_and_again_ends_with_the_weights_of_one_that_never_wa
             command, cwd=tmp_path, env=command_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def config_written():
-        return directory.config.stat().st_mtime_ns if directory.config.exists() else 0
+    def runs_begun():
+        return len(list(directory.tensorboard.rglob("events*")))
 
     def kill(process):
         process.kill()
@@ -337,14 +337,14 @@ def test_a_run_killed_again_and_again_ends_with_the_weights_of_one_that_never_wa
     assert process.returncode == -signal.SIGKILL
 
     process = start()
-    wait_until(process, lambda: directory.backup.exists() and any(directory.path.rglob(".tmp*.keras")))
+    wait_until(process, lambda: directory.backup.exists() and any(directory.path.rglob(".wca_tf-*.keras")))
     assert len(kill(process)) < tiny_config.epochs
     assert process.returncode == -signal.SIGKILL
-    assert any(directory.path.rglob(".tmp*.keras"))
+    assert any(directory.path.rglob(".wca_tf-*.keras"))
 
-    before = config_written()
+    before = runs_begun()
     process = start()
-    wait_until(process, lambda: config_written() > before)
+    wait_until(process, lambda: runs_begun() > before)
     time.sleep(delay)
     kill(process)  # on a fast machine it may have finished
 
@@ -358,4 +358,4 @@ def test_a_run_killed_again_and_again_ends_with_the_weights_of_one_that_never_wa
     assert same(weights(trained / "model.keras"), weights(directory.best))
     assert without_seconds(directory.read_metrics()) == without_seconds(ModelDirectory(trained).read_metrics())
     assert not directory.backup.parent.exists()
-    assert not any(directory.path.rglob(".tmp*"))
+    assert not any(directory.path.rglob(".wca_tf-*"))

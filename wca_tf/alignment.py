@@ -11,6 +11,7 @@ import tensorflow as tf
 
 # Of 1, 2, 4 and the hard minimum, the strongest attack on validation images of Fashion-MNIST, with and without noise.
 SOFTNESS = 2.0
+SMALLEST_DEVIATION = 1e-6  # of a difference of logits, over the largest
 
 
 def logit_scale(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
@@ -48,7 +49,9 @@ def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale:
     num_classes = noise_free_logits.shape[-1]
     is_label = tf.one_hot(labels, num_classes, on_value=True, off_value=False, dtype=tf.bool)
     label_logits = tf.gather(noise_free_logits, labels, axis=1, batch_dims=1)[:, tf.newaxis]
-    scale = tf.gather(difference_scale, labels)
+    # Two classes that share their noise differ for certain: a small deviation in place of none keeps the order.
+    smallest = SMALLEST_DEVIATION * tf.reduce_max(difference_scale)
+    scale = tf.maximum(tf.gather(difference_scale, labels), smallest)
     scale = tf.where(is_label | tf.reduce_all(difference_scale == 0), tf.ones_like(scale), scale)
     return tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale)
 

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import os
 import re
+import socket
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(DataConfig):
-    """A training run. The defaults are the paper's for digits-sized images (paper, section 4.1 and appendix B)."""
+    """A training run. The defaults suit digits; `configs/` has the paper's (section 4.1 and appendix B)."""
 
     backbone: str = option("lenet_plus_plus", "feature extractor", tuple(BACKBONES))
     feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
@@ -75,7 +76,7 @@ class EvaluateConfig:
     """An evaluation of a trained model."""
 
     attacks: str = option("fgsm,pgd,margin,z_margin", "comma-separated; parameters after a colon: pgd:steps=40")
-    epsilons: str = option("8/255", "comma-separated l-infinity radii in [0, 1], as 0.1 or 8/255")
+    epsilons: str = option("8/255", "comma-separated radii for images in [0, 1], as 0.1 or 8/255")
     eot_samples: int = option(50, "noise draws that an attack's gradient averages over (paper: 50)")
     num_examples: int = option(1000, "attack the first so many images of the split; 0 takes all")
     split: str = option(
@@ -91,13 +92,23 @@ class EvaluateConfig:
         self.parsed_attacks()
         self.parsed_epsilons()
 
+    def identity(self) -> dict[str, Any]:
+        """The fields that decide the numbers: all but how many images are attacked at a time, and where they are."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in ("batch_size", "tfds_data_dir")}
+
     def parsed_attacks(self) -> list[tuple[str, dict[str, Any]]]:
         """[(the attack as written, its parameters)], in order; raises InputError for an unknown one."""
-        return [(text, parse_attack(text, self.eot_samples)) for text in _split_list(self.attacks, "--attacks")]
+        attacks = [(text, parse_attack(text, self.eot_samples)) for text in _split_list(self.attacks, "--attacks")]
+        norms = {parameters["norm"] for _, parameters in attacks}
+        if len(norms) > 1:
+            raise InputError(f"expected attacks of one norm, whose radii compare; received {', '.join(sorted(norms))}")
+        return attacks
 
     def parsed_epsilons(self) -> list[float]:
-        """The radii, in order; raises InputError for one that is no number in [0, 1], or that is there twice."""
+        """The radii, in order; raises InputError for one out of range (linf: [0, 1]), or there twice."""
         epsilons = [_parse_epsilon(text) for text in _split_list(self.epsilons, "--epsilons")]
+        if self.parsed_attacks()[0][1]["norm"] == "linf" and max(epsilons) > 1:
+            raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}")
         if len(set(epsilons)) < len(epsilons):
             raise InputError(f"expected each radius of --epsilons once, received {self.epsilons!r}")
         return epsilons
@@ -110,7 +121,15 @@ def config_to_json(config: Any) -> dict[str, Any]:
 
 def data_directory(config: DataConfig) -> Path:
     """`tfds_data_dir` with ~ expanded."""
-    return Path(config.tfds_data_dir).expanduser()
+    return expand(config.tfds_data_dir)
+
+
+def expand(path: str) -> Path:
+    """A path with ~ expanded; raises InputError when there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(f"expected a path, received {path}: there is no such user") from None
 
 
 def check_dataset_present(config: DataConfig) -> None:
@@ -118,9 +137,9 @@ def check_dataset_present(config: DataConfig) -> None:
     if config.dataset == "digits":
         return
     if config.dataset.startswith("folder:"):
-        folder = Path(config.dataset.removeprefix("folder:")).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"expected a folder of class folders, received {folder}, which is none")
+        path = config.dataset.removeprefix("folder:")
+        if not path or not expand(path).is_dir():
+            raise InputError(f"expected a folder of class folders, received {path!r}, which is none")
         return
     name = config.dataset.split("/")[0].split(":")[0]
     if not re.fullmatch(r"[a-z0-9_]+", name):
@@ -131,6 +150,16 @@ def check_dataset_present(config: DataConfig) -> None:
             f"expected TFDS data of {name!r} in {directory}, which has none: name their place with --tfds_data_dir, "
             "or fetch them with --download"
         )
+    if config.download and not (directory / name).is_dir():
+        _check_network(name)
+
+
+def _check_network(dataset: str) -> None:
+    """Fail at once without a network, where TFDS alone retries for minutes."""
+    try:
+        socket.getaddrinfo("storage.googleapis.com", 443)
+    except OSError:
+        raise InputError(f"cannot download {dataset}: there is no network") from None
 
 
 def _split_list(text: str, flag: str) -> list[str]:
@@ -145,10 +174,10 @@ def _split_list(text: str, flag: str) -> list[str]:
 def _parse_epsilon(text: str) -> float:
     try:
         epsilon = float(Fraction(text))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise InputError(f"expected --epsilons as numbers or fractions such as 8/255, received {text!r}") from None
-    if not 0 <= epsilon <= 1:
-        raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {text}")
+    if not epsilon >= 0:
+        raise InputError(f"expected --epsilons of 0 or more, received {text}")
     return epsilon
 
 

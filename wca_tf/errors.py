@@ -1,5 +1,7 @@
 """The one exception that means: the input, not the program, is wrong."""
 
+import re
+
 
 class InputError(ValueError):
     """Something a user gave cannot be used.
@@ -10,5 +12,6 @@ class InputError(ValueError):
 
 def one_line(error: BaseException, most: int = 300) -> str:
     """An exception's message on one line, cut to `most` characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error))  # TensorFlow's names of nodes tell a user nothing
+    text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= most else text[:most] + " ..."

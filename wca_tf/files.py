@@ -11,6 +11,8 @@ from typing import Any
 
 from wca_tf.errors import InputError, one_line
 
+TEMPORARY_PREFIX = ".wca_tf-"
+
 
 def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
     """Let `write` fill a temporary file in the same directory, then rename it to `path`.
@@ -22,11 +24,13 @@ def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
         write: called with the temporary file's path, which ends as `path` does.
     """
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp", suffix=path.name)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX, suffix=path.name)
     os.close(handle)
     try:
         write(temporary)
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())  # else the rename can outlive the contents in a loss of power
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -53,7 +57,7 @@ def exclusive_directory(path: str | Path) -> Iterator[Path]:
     """Make `path` and hold it for this process; raises InputError when it is in use or not writable.
 
     The lock is the kernel's: it ends with the process, however that ends. Files that a killed process was in the middle
-    of writing are removed.
+    of writing there are removed.
     """
     path = Path(path)
     try:
@@ -66,6 +70,18 @@ def exclusive_directory(path: str | Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"{path} is in use by another process: wait for it, or name another directory") from None
-        for leftover in [*path.glob(".tmp*"), *path.glob("*/.tmp*")]:
-            leftover.unlink()
+        remove_leftovers(path)
         yield path
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove the files that a killed process was writing to `directory`; call it with the directory held."""
+    for leftover in directory.glob(TEMPORARY_PREFIX + "*"):
+        if leftover.is_file():
+            leftover.unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

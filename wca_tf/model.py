@@ -22,7 +22,8 @@ class WCANet(keras.Model):
     """h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ): logits of a stochastic classifier (paper, section 3).
 
     `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 2 to 4), where CE is the loss
-    given to `compile`. Noise is drawn at test time too. What follows the backbone is float32 under every policy.
+    given to `compile`, of labels that are whole numbers [B] of any type. Noise is drawn at test time too. What follows
+    the backbone is float32 under every policy.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
@@ -116,7 +117,8 @@ class WCANet(keras.Model):
             loss, parts = self._objective(images, labels, sample_weight, training=True)
             scaled_loss = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled_loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        with tf.control_dependencies([loss]):  # nothing is updated when the check raises
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         return self._update_metrics(loss, parts, images, labels, sample_weight)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
@@ -128,6 +130,9 @@ class WCANet(keras.Model):
         self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The loss and the tensors it is made of; raises InvalidArgumentError when the loss is NaN or Inf."""
+        if labels.shape.rank == 2 and labels.shape[1] != 1:
+            raise InputError(f"expected labels as whole numbers [B], received {labels.shape}: one-hot labels?")
+        labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
         features = self.features(images, training=training)
         logits = self.classifier(self.noise(features) if self.noise else features)
         cross_entropy = self.compute_loss(
@@ -163,7 +168,6 @@ class WCANet(keras.Model):
 
     def _noise_to_margin(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """√K_yy averaged over the batch, over the mean size of the noise-free margin |min_j (mu_y − mu_j)|."""
-        labels = tf.reshape(labels, [-1])
         deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
         margins = tf.abs(alignment.margin(self.classifier(features), labels))
         return tf.math.divide_no_nan(tf.reduce_mean(deviations), tf.reduce_mean(margins))

@@ -25,6 +25,7 @@ from wca_tf.errors import InputError, one_line
 from wca_tf.model import WCANet
 
 SCHEMA = 1
+SELECTION_METRIC = "val_accuracy"
 # Where the data are does not change what is trained.
 NOT_COMPARED = ("tfds_data_dir", "download")
 
@@ -56,6 +57,14 @@ class ModelDirectory:
                     "name another --model_dir"
                 )
 
+    def check_same_dataset(self, examples: Examples) -> None:
+        """Raise InputError when classes or image shape are not those that the model was trained on."""
+        stored = self.read_config().get("dataset", {})
+        received = {"class_names": list(examples.class_names), "image_shape": list(examples.image_shape)}
+        for name, value in received.items():
+            if stored.get(name) != value:
+                raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
+
     def write_config(self, config: TrainConfig, training: Examples) -> None:
         """Write config.json."""
         dataset = {
@@ -80,23 +89,42 @@ class ModelDirectory:
 
     def train_config(self) -> TrainConfig:
         """The configuration that the run was started with."""
+        stored = self.read_config()["config"]
+        for name, default in config_to_json(TrainConfig()).items():
+            if type(stored.get(name)) not in ((int, float) if isinstance(default, float) else (type(default),)):
+                raise InputError(f"expected a {type(default).__name__} as {name} in {self.config}")
         try:
-            return TrainConfig(**self.read_config()["config"])
+            return TrainConfig(**stored)
         except TypeError as error:
             raise InputError(f"{self.config} is not a training configuration: {one_line(error)}") from None
 
     def read_metrics(self) -> list[dict[str, float]]:
-        """metrics.jsonl's lines."""
+        """metrics.jsonl's lines, one an epoch; none when there is no file."""
         if not self.metrics.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+            lines = [json.loads(line) for line in self.metrics.read_text().splitlines()]
         except ValueError as error:
             raise InputError(f"expected a JSON object a line in {self.metrics}: {one_line(error)}") from None
+        if not all(isinstance(line, dict) and SELECTION_METRIC in line for line in lines):
+            raise InputError(f"expected {SELECTION_METRIC} in each line of {self.metrics}")
+        return lines
+
+    def best_epoch(self) -> dict[str, float]:
+        """The line of the epoch that model.keras holds; raises InputError when there is none."""
+        lines = self.read_metrics()
+        if not lines:
+            raise InputError(f"expected a line an epoch in {self.metrics}, received none")
+        return best_line(lines)
 
     def write_metrics(self, lines: list[dict[str, float]]) -> None:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         files.write_atomically(self.metrics, lambda temporary: Path(temporary).write_text(text))
+
+
+def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
+    """The line with the highest validation accuracy; the earliest of equals."""
+    return max(lines, key=lambda line: line[SELECTION_METRIC])
 
 
 def save_model(model: WCANet, path: Path) -> None:

@@ -1,5 +1,6 @@
 """train(config, model_dir): from a configuration to a trained model on disk, resuming where a killed run stopped."""
 
+import random
 import shutil
 import time
 from pathlib import Path
@@ -14,12 +15,10 @@ from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
-from wca_tf.files import exclusive_directory
+from wca_tf.files import exclusive_directory, remove_leftovers
 from wca_tf.model import WCANet
-from wca_tf.model_dir import ModelDirectory, load_model, save_model
+from wca_tf.model_dir import ModelDirectory, best_line, load_model, save_model
 from wca_tf.progress import progress_bar
-
-SELECTION_METRIC = "val_accuracy"
 
 
 def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
@@ -36,30 +35,47 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
     directory.check_same_config(config)
     if directory.last.exists():
         print(f"{directory.path} is trained; nothing to do")
-        return best_epoch(directory.read_metrics())
+        return directory.best_epoch()
     training, validation = load_examples(config, "train").split_validation(
         config.validation_split, config.seed, config.max_train_examples
     )
     if len(training) < config.batch_size:
-        raise InputError(
-            f"expected a --batch_size of at most the {len(training)} training images, received {config.batch_size}"
-        )
-    model = None if directory.backup.exists() else new_model(config, training)
+        raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
+    model = new_model(config, training)  # before anything is written: it may refuse
     with exclusive_directory(directory.path):
         directory.check_same_config(config)  # another process may have come first
+        if directory.last.exists():
+            return directory.best_epoch()
         directory.backup.parent.mkdir(exist_ok=True)
-        model = model or load_model(directory.backup)
-        directory.write_config(config, training)
+        remove_leftovers(directory.backup.parent)
+        if directory.backup.exists():
+            directory.check_same_dataset(training)
+            model = load_model(directory.backup)
+        if not directory.config.exists():
+            directory.write_config(config, training)
         _fit(model, config, directory, training, validation)
         directory.backup.replace(directory.last)
         shutil.rmtree(directory.backup.parent)
-    return best_epoch(directory.read_metrics())
+    return directory.best_epoch()
 
 
 def new_model(config: TrainConfig, training: Examples) -> WCANet:
     """A compiled, untrained model; its weights depend on the configuration's seed alone."""
-    keras.utils.set_random_seed(config.seed)  # Keras initialisers take their seeds from here
     pixel_mean, pixel_std = training.pixel_statistics()
+    state = random.getstate()
+    random.seed(config.seed)  # Keras's initialisers take their seeds from here
+    try:
+        model = _build_model(config, training, pixel_mean, pixel_std)
+    finally:
+        random.setstate(state)  # the caller's
+    steps = config.epochs * (len(training) // config.batch_size)
+    compile_model(model, config.learning_rate, steps)
+    return model
+
+
+def _build_model(
+    config: TrainConfig, training: Examples, pixel_mean: tuple[float, ...], pixel_std: tuple[float, ...]
+) -> WCANet:
     model = WCANet(
         build_backbone(config.backbone, training.image_shape, config.precision),
         num_classes=len(training.class_names),
@@ -72,14 +88,12 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
         seed=config.seed,
     )
     model.build((None, *training.image_shape))
-    steps = config.epochs * (len(training) // config.batch_size)
-    compile_model(model, config.learning_rate, steps)
     return model
 
 
 def compile_model(model: WCANet, learning_rate: float, steps: int) -> None:
     """Adam with the learning rate divided by 10 after each third of `steps` (the authors' schedule), without XLA."""
-    last_steps = [round(steps / 3) - 1, round(2 * steps / 3) - 1]  # of the first and the second third, from 0
+    last_steps = [max(0, round(steps * third / 3) - 1) for third in (1, 2)]  # of the first and the second third, from 0
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
         last_steps, [learning_rate, learning_rate / 10, learning_rate / 100]
     )
@@ -88,11 +102,6 @@ def compile_model(model: WCANet, learning_rate: float, steps: int) -> None:
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )
-
-
-def best_epoch(lines: list[dict[str, float]]) -> dict[str, float]:
-    """The line with the highest validation accuracy; the earliest of equals."""
-    return max(lines, key=lambda line: line[SELECTION_METRIC])
 
 
 def _fit(
@@ -148,7 +157,7 @@ class EpochRecorder(keras.callbacks.Callback):
         values = {name: float(value) for name, value in (logs or {}).items()}
         line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}
         self.lines.append(line)
-        if best_epoch(self.lines) is line:
+        if best_line(self.lines) is line:
             save_model(self.model, self.directory.best)
         self.directory.write_metrics(self.lines)
         save_model(self.model, self.directory.backup)

@@ -5,17 +5,19 @@ PGD (Madry et al., ICLR 2018) starts at random in the ball. EoT (Athalye et al.,
 """
 
 import dataclasses
+import math
 
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.checks import check_inputs, check_result
 from wca_tf.attacks.objectives import OBJECTIVES, check_objective
 from wca_tf.attacks.target import Target
 from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in, make_seed
 
-# Rounding of x + δ to float32, when the perturbation is measured again outside of the attack.
-DISTANCE_TOLERANCE = 1e-6
+MOST = 1_000_000  # steps or draws; more is a slip of the pen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +43,15 @@ class ProjectedGradient:
     eot_samples: int = 50
 
     def __post_init__(self) -> None:
-        if not self.epsilon >= 0:
+        if not 0 <= self.epsilon < math.inf:
             raise InputError(f"expected epsilon of 0 or more, received {self.epsilon}")
+        if not 0 < self.relative_step_size < math.inf:
+            raise InputError(f"expected relative_step_size above 0, received {self.relative_step_size}")
+        if self.norm not in BALLS:
+            raise InputError(f"expected norm among {', '.join(BALLS)}; received {self.norm!r}")
+        for name in ("steps", "eot_samples"):
+            if not 1 <= getattr(self, name) <= MOST:
+                raise InputError(f"expected {name} from 1 to {MOST}, received {getattr(self, name)}")
 
     def __call__(
         self, target: Target, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: int | tf.Tensor
@@ -57,16 +66,19 @@ class ProjectedGradient:
             seed: whole number or int32[2].
 
         Raises:
-            InputError: images that are NaN, Inf or out of [0, 1]; a gradient that is NaN or Inf.
+            InputError: images that are NaN, Inf or out of [0, 1]; labels that are no class; a gradient that is NaN or
+                Inf.
+            RuntimeError: the result is not in the ball, which would be a bug.
         """
         check_objective(self.objective, target)
-        images = _checked_images(images)
+        images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
+        check_inputs(images, labels, indices, target.num_classes)
         try:
             adversarial = _ascend(
                 target,
                 images,
-                tf.convert_to_tensor(labels),
-                tf.convert_to_tensor(indices),
+                tf.constant(labels, tf.int64),
+                tf.constant(indices, tf.int64),
                 make_seed(seed),
                 tf.constant(self.epsilon, tf.float32),
                 tf.constant(self.relative_step_size * self.epsilon, tf.float32),
@@ -80,7 +92,8 @@ class ProjectedGradient:
             if "the attack's gradient" not in str(error):
                 raise
             raise InputError("expected finite gradients, received NaN or Inf: the net's logits overflow") from None
-        return _checked_result(adversarial, images, self.norm, self.epsilon)
+        check_result(adversarial, images, self.norm, self.epsilon)
+        return adversarial
 
     def zero_gradients(self, target: Target, images: tf.Tensor, labels: tf.Tensor, seed: int | tf.Tensor) -> tf.Tensor:
         """bool [B]: where this attack's gradient at `images` is exactly zero in every pixel, so that it cannot move."""
@@ -146,7 +159,7 @@ def expected_gradient(
     for first in tf.range(0, draws, target.draws_per_pass):
         part = tf.minimum(target.draws_per_pass, draws - first)
         share = tf.cast(part, tf.float32) / draws
-        total += share * _gradient(target, images, labels, fold_in(seed, first), objective, part)
+        total += share * _gradient(target.starting_at(first), images, labels, seed, objective, part)
     return total
 
 
@@ -157,21 +170,3 @@ def _gradient(
         tape.watch(images)
         values = OBJECTIVES[objective](target, target.features(images), labels, seed, draws)
     return tf.debugging.check_numerics(tape.gradient(values, images), "the attack's gradient")
-
-
-def _checked_images(images: tf.Tensor) -> tf.Tensor:
-    images = tf.convert_to_tensor(images)
-    if images.dtype != tf.float32 or images.shape.rank != 4:
-        raise InputError(f"expected float32 images [B, H, W, channels], received {images.dtype.name} {images.shape}")
-    if not bool(tf.reduce_all((images >= 0) & (images <= 1))):  # NaN fails both comparisons
-        raise InputError("expected images in [0, 1], received values outside, NaN or Inf")
-    return images
-
-
-def _checked_result(adversarial: tf.Tensor, images: tf.Tensor, norm: str, epsilon: float) -> tf.Tensor:
-    """The attack's result, measured again by code that is not the attack's."""
-    largest = float(tf.reduce_max(BALLS[norm].distance(adversarial - images)))
-    inside = bool(tf.reduce_all((adversarial >= 0) & (adversarial <= 1)))
-    if not inside or not largest <= epsilon * (1 + DISTANCE_TOLERANCE) + DISTANCE_TOLERANCE:
-        raise RuntimeError(f"the attack left its ball: {norm} distance {largest} for epsilon {epsilon}")
-    return adversarial

@@ -7,27 +7,27 @@ pgd are the paper's protocol; margin and z_margin are adapted to the noise. "one
 "expected" the mean of the exact P(correct), "n queries" what is left when an attacker may ask n times.
 """
 
-from pathlib import Path
-
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import EvaluateConfig
+from wca_tf.config import EvaluateConfig, expand
 from wca_tf.errors import InputError
 
 
 def main() -> None:
     """Evaluate as the parsed flags say."""
     config = config_from_flags(EvaluateConfig)
-    model_dir = flags.FLAGS.model_dir
-    if not model_dir or not (Path(model_dir) / "config.json").is_file():
-        raise InputError(f"expected --model_dir=DIR, a directory that bin/train made; received {model_dir}")
+    model_dir = expand(flags.FLAGS.model_dir or "")
+    for name in ("config.json", "model.keras"):
+        if not flags.FLAGS.model_dir or not (model_dir / name).is_file():
+            raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {model_dir}")
+    report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
 
     import_tensorflow()  # only when the flags are right: it takes seconds
     from wca_tf.evaluation.runner import evaluate
     from wca_tf.evaluation.table import format_results
 
-    print(format_results(evaluate(config, model_dir, flags.FLAGS.report_dir)))
+    print(format_results(evaluate(config, model_dir, report_dir)))
 
 
 def console() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from wca_tf.errors import InputError
+from wca_tf.errors import InputError, one_line
 
 Config = TypeVar("Config")
 
@@ -61,6 +61,10 @@ def import_tensorflow() -> None:
         os.dup2(notes.fileno(), 2)
         try:
             importlib.import_module("tensorflow")
+        except BaseException:
+            notes.seek(0)
+            os.write(kept, notes.read())
+            raise
         finally:
             os.dup2(kept, 2)
             os.close(kept)
@@ -71,7 +75,7 @@ def _parse(arguments: Sequence[str]) -> list[str]:
         rest = flags.FLAGS(list(arguments))
     except SystemExit:
         sys.exit(0)  # absl's --help leaves with 1
-    except (flags.Error, OSError, UnicodeDecodeError) as error:
+    except (flags.Error, OSError, ValueError) as error:
         _fail(f"{error} (see --help)")
     if len(rest) > 1:
         _fail(f"expected flags only, received {' '.join(rest[1:])!r}")
@@ -83,6 +87,8 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
         main()
     except InputError as error:
         _fail(str(error))
+    except OSError as error:  # a path too long, a disk full, a permission missing
+        _fail(one_line(error))
     except ModuleNotFoundError as error:
         _fail(f"{error.name} is not installed: run bin/quickstart, then .venv/bin/python {sys.argv[0]}")
     except KeyboardInterrupt:

@@ -9,16 +9,16 @@ metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import TrainConfig, check_dataset_present
+from wca_tf.config import TrainConfig, check_dataset_present, expand
 from wca_tf.errors import InputError
 
 
 def main() -> None:
     """Train as the parsed flags say."""
     config = config_from_flags(TrainConfig)
-    model_dir = flags.FLAGS.model_dir
-    if not model_dir:
+    if not flags.FLAGS.model_dir:
         raise InputError("expected --model_dir=DIR, where the model goes")
+    model_dir = expand(flags.FLAGS.model_dir)
     check_dataset_present(config)
 
     import_tensorflow()  # only when the flags are right: it takes seconds

@@ -9,7 +9,7 @@ from wca_tf.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """Labelled images; a set of 60,000 takes the size of its pixels in memory, once.
+    """Labelled images in memory.
 
     Attributes:
         images: [N, H, W, channels], uint8, or float32 in [0, 1].
@@ -44,10 +44,15 @@ class Examples:
 
     def pixel_statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel, for images in [0, 1]; a constant channel gets deviation 1."""
-        pixels = self.images.reshape(-1, self.images.shape[-1])
-        unit = 255.0 if pixels.dtype == np.uint8 else 1.0
-        mean = pixels.mean(axis=0, dtype=np.float64) / unit
-        std = pixels.std(axis=0, dtype=np.float64) / unit
+        channels = np.moveaxis(self.images, -1, 0)
+        if self.images.dtype == np.uint8:  # by counting: a float copy of the images would take 8 times their memory
+            values = np.arange(256) / 255
+            shares = [np.bincount(channel.ravel(), minlength=256) / channel.size for channel in channels]
+            mean = np.array([share @ values for share in shares])
+            std = np.sqrt([share @ (values - m) ** 2 for share, m in zip(shares, mean, strict=True)])
+        else:
+            mean = np.array([channel.mean(dtype=np.float64) for channel in channels])
+            std = np.array([channel.std(dtype=np.float64) for channel in channels])
         return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
     def split_validation(self, share: float, seed: int, most: int = 0) -> tuple["Examples", "Examples"]:

@@ -1,7 +1,6 @@
 """Where examples come from: scikit-learn's digits, TFDS, or a folder of images."""
 
 import dataclasses
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import sklearn.model_selection
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from wca_tf.config import DataConfig, check_dataset_present, data_directory
+from wca_tf.config import DataConfig, check_dataset_present, data_directory, expand
 from wca_tf.data.examples import Examples
 from wca_tf.errors import InputError, one_line
 from wca_tf.progress import progress_bar
@@ -32,7 +31,7 @@ def load_examples(config: DataConfig, split: str) -> Examples:
     if config.dataset == "digits":
         examples = _load_digits(split)
     elif config.dataset.startswith("folder:"):
-        examples = _load_folder(Path(config.dataset.removeprefix("folder:")).expanduser(), split, config.image_size)
+        examples = _load_folder(expand(config.dataset.removeprefix("folder:")), split, config.image_size)
     else:
         examples = _load_tfds(config, split)
     if config.image_size and examples.image_shape[:2] != (config.image_size,) * 2:
@@ -87,23 +86,12 @@ def _tfds_builder(config: DataConfig) -> Any:
     try:
         builder = tfds.builder(config.dataset, data_dir=str(directory))
         if config.download and not Path(builder.data_dir).exists():
-            _check_network(config.dataset)
             builder.download_and_prepare()
         if builder.info.splits:
             return builder
-    except InputError:
-        raise
     except Exception as error:  # TFDS raises whatever its parsers and its network raise
         raise InputError(f"the TFDS set {config.dataset} in {directory} cannot be read: {one_line(error)}") from None
     raise InputError(f"expected prepared TFDS data of {config.dataset} in {builder.data_dir}: there are none")
-
-
-def _check_network(dataset: str) -> None:
-    """Fail at once without a network, where TFDS alone retries for minutes."""
-    try:
-        socket.getaddrinfo("storage.googleapis.com", 443)
-    except OSError:
-        raise InputError(f"cannot download {dataset}: there is no network") from None
 
 
 def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
@@ -119,35 +107,60 @@ def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
 
 
 def _load_folder(root: Path, split: str, image_size: int) -> Examples:
-    """Class folders of images, below root/train and root/test or below root itself."""
-    has_splits = (root / "train").is_dir() and (root / "test").is_dir()
+    """Class folders of images, below root/train and root/test or below root itself; in an order fixed for all runs."""
+    has_splits = (root / "train").is_dir() or (root / "test").is_dir()
+    if has_splits and not all((root / name).is_dir() for name in ("train", "test")):
+        raise InputError(f"expected both {root}/train and {root}/test, received one of them")
+    class_names = _class_names(root / "train" if has_splits else root)
     class_root = root / split if has_splits else root
-    class_names = sorted(path.name for path in (root / "train" if has_splits else root).iterdir() if path.is_dir())
-    files, labels = [], []
-    for label, name in enumerate(class_names):
-        found = sorted(p for p in (class_root / name).glob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
-        files += found
-        labels += [label] * len(found)
-    if not files or len(class_names) < 2:
-        raise InputError(f"expected two or more class folders of images in {class_root}, received {len(files)} images")
-    channels = _read_image(files[0], 0, 0).shape[-1]
-    images: list[np.ndarray] = []
-    with progress_bar(len(files), "images", f"reading {class_root}") as progress:
-        for file in files:
-            images.append(_read_image(file, 1 if channels == 1 else 3, image_size))
-            if images[-1].shape != images[0].shape:
-                sizes = f"{files[0]}: {images[0].shape}, {file}: {images[-1].shape}"
-                raise InputError(f"images differ in size ({sizes}): choose one with --image_size")
-            progress.update()
-    examples = Examples(np.stack(images), np.array(labels, np.int64), tuple(class_names))
+    if _class_names(class_root) != class_names:
+        raise InputError(f"expected the classes of {root}/train in {class_root}, received {_class_names(class_root)}")
+    files = [(path, label) for label, name in enumerate(class_names) for path in _image_files(class_root / name)]
+    order = np.random.default_rng(0).permutation(len(files))  # the first images are then of all classes
+    images = _read_images([files[i][0] for i in order], image_size)
+    labels = np.array([files[i][1] for i in order], np.int64)
+    examples = Examples(images, labels, tuple(class_names))
     return examples if has_splits else _carve_split(examples, split)
 
 
-def _read_image(file: Path, channels: int, image_size: int) -> np.ndarray:
+def _class_names(directory: Path) -> list[str]:
+    names = sorted(path.name for path in directory.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if len(names) < 2:
+        raise InputError(f"expected two or more class folders in {directory}, received {len(names)}")
+    return names
+
+
+def _image_files(directory: Path) -> list[Path]:
+    files = [path for path in sorted(directory.iterdir()) if path.suffix.lower() in IMAGE_SUFFIXES]
+    files = [path for path in files if not path.name.startswith(".")]
+    if not files:
+        raise InputError(f"expected images ({', '.join(IMAGE_SUFFIXES)}) in {directory}, received none")
+    return files
+
+
+def _read_images(files: list[Path], image_size: int) -> np.ndarray:
+    """Images of one size; grey ones become RGB when there is an RGB one among them."""
+    images: list[np.ndarray] = []
+    with progress_bar(len(files), "images", "reading images") as progress:
+        for file in files:
+            images.append(_read_image(file, image_size))
+            if images[-1].shape[:2] != images[0].shape[:2]:
+                sizes = f"{files[0]}: {images[0].shape}, {file}: {images[-1].shape}"
+                raise InputError(f"images differ in size ({sizes}): choose one with --image_size")
+            progress.update()
+    channels = max(image.shape[2] for image in images)
+    return np.stack([np.broadcast_to(image, (*image.shape[:2], channels)) for image in images])
+
+
+def _read_image(file: Path, image_size: int) -> np.ndarray:
+    """uint8 [H, W, 1 or 3]; transparency is dropped."""
     try:
-        image = tf.io.decode_image(tf.io.read_file(str(file)), channels, expand_animations=False)
-    except tf.errors.OpError as error:
-        raise InputError(f"expected an image in {file}: {one_line(error)}") from None
+        contents = file.read_bytes()
+        image = tf.io.decode_image(contents, expand_animations=False)
+        if image.shape[2] in (2, 4):
+            image = tf.io.decode_image(contents, image.shape[2] - 1, expand_animations=False)
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(f"expected an image in {file!s}: {one_line(error)}") from None
     return (_resize_image(image, image_size) if image_size else image).numpy()
 
 

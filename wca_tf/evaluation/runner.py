@@ -64,13 +64,18 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     started = time.monotonic()
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
-    report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(config)
-    identity = {"model_dir": str(directory.path.resolve()), "config": config_to_json(config)}
-    _check_report_directory(report, identity)
     model = load_model(directory.best)
+    trained = describe_model(directory)
+    identity = {"model_dir": str(directory.path.resolve()), "model": trained, "config": config.identity()}
+    report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
+    stored = _stored_results(report, identity)
+    if stored:
+        print(f"{report} has this evaluation; nothing to do")
+        return stored
     examples = load_evaluation_examples(config, train_config)
-    if examples.image_shape != tuple(model.backbone.input_shape[1:]):
-        raise InputError(f"expected images {model.backbone.input_shape[1:]}, received {examples.image_shape}")
+    directory.check_same_dataset(examples)
+    if (model.num_classes, model.covariance) != (len(examples.class_names), train_config.covariance):
+        raise InputError(f"{directory.best} is not the model that {directory.config} describes")
     with files.exclusive_directory(report):
         outcomes = run_attacks(target_of(model), config, examples)
         results = {
@@ -80,7 +85,6 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
             "split": config.split,
             "num_examples": len(examples),
             "seed": config.seed,
-            "covariance": train_config.covariance,
             "training": config_to_json(train_config),
             "versions": versions(),
             "seconds": round(time.monotonic() - started, 1),
@@ -94,10 +98,16 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     return results
 
 
-def evaluation_name(config: EvaluateConfig) -> str:
-    """A directory name for a configuration: equal for equal configurations alone."""
-    digest = hashlib.sha256(json.dumps(config_to_json(config), sort_keys=True).encode()).hexdigest()[:8]
-    return f"{config.split}-{config.num_examples or 'all'}-{digest}"
+def describe_model(directory: ModelDirectory) -> dict[str, Any]:
+    """Which state of a model is evaluated: its epoch, whether training was complete, and its file's SHA-256."""
+    digest = hashlib.sha256(directory.best.read_bytes()).hexdigest()
+    return {"epoch": directory.best_epoch()["epoch"], "training_complete": directory.last.exists(), "sha256": digest}
+
+
+def evaluation_name(identity: dict[str, Any]) -> str:
+    """A directory name for an evaluation: equal for equal models and configurations alone."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{digest}"
 
 
 def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) -> Examples:
@@ -223,10 +233,12 @@ def per_example_arrays(outcomes: list[Attacked], examples: Examples) -> dict[str
     }
 
 
-def _check_report_directory(report: Path, identity: dict[str, Any]) -> None:
-    """Raise InputError when `report` holds the results of another evaluation, which would be lost."""
+def _stored_results(report: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The results in `report`, if any; raises InputError when they are of another evaluation, which would be lost."""
     path = report / "results.json"
-    if path.exists():
-        stored = files.read_json(path)
-        if not isinstance(stored, dict) or any(stored.get(key) != value for key, value in identity.items()):
-            raise InputError(f"{path} is of another model or evaluation: name another --report_dir")
+    if not path.exists():
+        return None
+    stored = files.read_json(path)
+    if not isinstance(stored, dict) or any(stored.get(key) != value for key, value in identity.items()):
+        raise InputError(f"{path} is of another model or evaluation: name another --report_dir")
+    return stored

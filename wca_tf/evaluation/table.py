@@ -4,13 +4,17 @@ from typing import Any
 
 COLUMNS = ("attack", "kind", "one draw [95 %]", "expected", "noise-free", "10 queries", "100 queries", "zero grad")
 
+PAPER_ATTACKS = ("fgsm", "bim", "pgd")
+
 
 def format_results(results: dict[str, Any]) -> str:
     """A table in plain text: a block per epsilon, percentages, the paper's attacks marked apart from adaptive ones."""
     training = results["training"]
     lines = [
         f"{results['dataset']} {results['split']}, {results['num_examples']} images: {training['backbone']}, "
-        f"covariance {training['covariance']}, {training['epochs']} epochs (accuracy in %)",
+        f"covariance {training['covariance']}, epoch {results['model']['epoch']} of {training['epochs']}"
+        + ("" if results["model"]["training_complete"] else ", UNFINISHED")
+        + " (accuracy in %)",
     ]
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     for worst in results["worst_case"]:
@@ -25,8 +29,10 @@ def format_results(results: dict[str, Any]) -> str:
 
 
 def kind(attack: dict[str, Any]) -> str:
-    """Whether an attack is of the paper's protocol (cross-entropy) or adapted to the defence."""
-    return "paper" if attack["config"].get("objective") == "ce" else "adaptive"
+    """Whether an attack is of the paper's protocol, a variant of it, or adapted to the defence."""
+    if attack["config"]["objective"] != "ce":
+        return "adaptive"
+    return "paper" if attack["name"] in PAPER_ATTACKS and attack["config"]["eot_samples"] == 50 else "variant"
 
 
 def percent(number: dict[str, float]) -> str:
