@@ -106,7 +106,7 @@ def plot(results: dict[str, dict[str, Any]], path: str) -> None:
             axes.fill_between(epsilons, low, high, color=COLOURS[covariance], alpha=0.12)
     axes.set(xlabel="ε (l∞, images in [0, 1])", ylabel="accuracy, %", ylim=(0, 100), xlim=(0, 0.3))
     axes.set_title("Fashion-MNIST, LeNet++, 1,000 test images", fontsize=10)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, handlelength=3.5)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=130)
     plt.close(figure)

@@ -62,10 +62,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", choices=tuple(IMAGE_SHAPES), default="lenet_plus_plus")
     parser.add_argument("--precision", action="store_true", help="time the WCA-Net in mixed_bfloat16 too")
+    parser.add_argument("--steps", type=int, default=Settings.steps, help="steps a round")
+    parser.add_argument("--rounds", type=int, default=Settings.rounds, help="rounds, after one that is dropped")
     parser.add_argument("--out", type=Path, help="write the measurement to this JSON file")
     parser.add_argument("--smoke", action="store_true", help="8 images a step, 2 steps: shows only that it runs")
     arguments = parser.parse_args()
-    settings = Settings(arguments.backbone)
+    settings = Settings(arguments.backbone, steps=arguments.steps, rounds=arguments.rounds)
     if arguments.smoke:
         settings = Settings(arguments.backbone, batch_size=8, steps=2, rounds=3)
         print("smoke: these figures mean nothing")
