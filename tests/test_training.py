@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from wca_tf.config import config_to_json
 from wca_tf.data.batches import evaluation_batches
@@ -78,7 +79,6 @@ def test_config_json_says_every_flag_the_versions_and_the_dataset(trained, tiny_
     assert contents["config"] == config_to_json(tiny_config)
     assert {"python", "tensorflow", "keras", "numpy", "wca_tf"} <= set(contents["versions"])
     assert contents["dataset"] == {
-        "num_classes": 10,
         "class_names": list("0123456789"),
         "image_shape": [25, 25, 1],
         "num_train_examples": 256,
@@ -359,3 +359,26 @@ def test_a_run_killed_again_and_again_ends_with_the_weights_of_one_that_never_wa
     assert without_seconds(directory.read_metrics()) == without_seconds(ModelDirectory(trained).read_metrics())
     assert not directory.backup.parent.exists()
     assert not any(directory.path.rglob(".wca_tf-*"))
+
+
+def test_a_run_whose_images_changed_is_not_resumed(tmp_path, tiny_config):
+    write = tmp_path / "data"
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        (write / name).mkdir(parents=True)
+        for number in range(20):
+            image = rng.integers(0, 256, (25, 25, 1), np.uint8)
+            (write / name / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
+    config = dataclasses.replace(
+        tiny_config, dataset=f"folder:{write}", covariance="none", max_train_examples=0, batch_size=4, epochs=1
+    )
+    directory = ModelDirectory(tmp_path / "model")
+    train(config, directory.path)
+    directory.backup.parent.mkdir()
+    directory.last.replace(directory.backup)  # as a run killed after its last epoch leaves it
+    for name in "ab":
+        for number in range(10):
+            (write / name / f"{number}.png").unlink()
+    with pytest.raises(InputError, match="num_train_examples"):
+        train(config, directory.path)
+    assert directory.backup.exists()

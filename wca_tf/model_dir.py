@@ -57,22 +57,19 @@ class ModelDirectory:
                     "name another --model_dir"
                 )
 
-    def check_same_dataset(self, examples: Examples) -> None:
-        """Raise InputError when classes or image shape are not those that the model was trained on."""
+    def check_same_dataset(self, examples: Examples, training: bool = False) -> None:
+        """Raise InputError when classes or image shape are not those that the model was trained on.
+
+        `training`: the examples are the training images, whose number must be the same too.
+        """
         stored = self.read_config().get("dataset", {})
-        received = {"class_names": list(examples.class_names), "image_shape": list(examples.image_shape)}
-        for name, value in received.items():
+        for name, value in _describe_dataset(examples, training).items():
             if stored.get(name) != value:
                 raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
 
     def write_config(self, config: TrainConfig, training: Examples) -> None:
         """Write config.json."""
-        dataset = {
-            "num_classes": len(training.class_names),
-            "class_names": list(training.class_names),
-            "image_shape": list(training.image_shape),
-            "num_train_examples": len(training),
-        }
+        dataset = _describe_dataset(training, training=True)
         contents = {"schema": SCHEMA, "config": config_to_json(config), "dataset": dataset, "versions": versions()}
         files.write_json(self.config, contents)
 
@@ -120,6 +117,12 @@ class ModelDirectory:
     def write_metrics(self, lines: list[dict[str, float]]) -> None:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         files.write_atomically(self.metrics, lambda temporary: Path(temporary).write_text(text))
+
+
+def _describe_dataset(examples: Examples, training: bool) -> dict[str, Any]:
+    """What config.json says of a dataset; the number of examples for the training images alone."""
+    described = {"class_names": list(examples.class_names), "image_shape": list(examples.image_shape)}
+    return {**described, "num_train_examples": len(examples)} if training else described
 
 
 def best_line(lines: list[dict[str, float]]) -> dict[str, float]:

@@ -49,7 +49,7 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
         directory.backup.parent.mkdir(exist_ok=True)
         remove_leftovers(directory.backup.parent)
         if directory.backup.exists():
-            directory.check_same_dataset(training)
+            directory.check_same_dataset(training, training=True)
             model = load_model(directory.backup)
         if not directory.config.exists():
             directory.write_config(config, training)

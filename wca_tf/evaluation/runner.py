@@ -78,24 +78,26 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
         raise InputError(f"{directory.best} is not the model that {directory.config} describes")
     with files.exclusive_directory(report):
         outcomes = run_attacks(target_of(model), config, examples)
-        results = {
-            "schema": SCHEMA,
-            **identity,
-            "dataset": train_config.dataset,
-            "split": config.split,
-            "num_examples": len(examples),
-            "seed": config.seed,
-            "training": config_to_json(train_config),
-            "versions": versions(),
-            "seconds": round(time.monotonic() - started, 1),
-            **summarise(outcomes),
-            "checklist": [],
-        }
+        described = {"num_examples": len(examples), "seconds": round(time.monotonic() - started, 1)}
+        results = {**identity, **_describe(config, train_config), **described, **summarise(outcomes)}
         arrays: dict[str, Any] = per_example_arrays(outcomes, examples)
         files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
         files.write_json(report / "results.json", results)
     print(f"written: {report / 'results.json'} and examples.npz beside it")
     return results
+
+
+def _describe(config: EvaluateConfig, train_config: TrainConfig) -> dict[str, Any]:
+    """The parts of results.json that are known before an evaluation."""
+    return {
+        "schema": SCHEMA,
+        "dataset": train_config.dataset,
+        "split": config.split,
+        "seed": config.seed,
+        "training": config_to_json(train_config),
+        "versions": versions(),
+        "checklist": [],
+    }
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:
