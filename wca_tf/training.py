@@ -172,7 +172,7 @@ class TrainingProgress(keras.callbacks.Callback):
         self.bar = progress_bar(steps_per_epoch * epochs, "steps", initial=steps_per_epoch * first_epoch)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self.bar.set_description(f"epoch {epoch + 1}/{self.epochs}")
+        self.bar.set_description(f"epoch {epoch + 1}/{self.epochs}", refresh=False)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.bar.update()

@@ -179,7 +179,7 @@ def _attack_all(
 ) -> Attacked:
     started = time.monotonic()
     seed = make_seed(config.seed)
-    progress.set_description(f"{name} {attack.epsilon:.4g}" if attack else name)
+    progress.set_description(f"{name} {attack.epsilon:.4g}" if attack else name, refresh=False)
     parts: list[tuple[Judgement, np.ndarray, np.ndarray, np.ndarray]] = []
     for images, labels, indices, count in _padded_batches(examples, config.batch_size):
         adversarial, still = images, tf.zeros(len(images), tf.bool)
