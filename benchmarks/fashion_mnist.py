@@ -41,6 +41,8 @@ def main() -> None:
     results = {covariance: measure(covariance, arguments.tfds_data_dir, arguments.runs) for covariance in PAPER}
     arguments.out.mkdir(parents=True, exist_ok=True)
     kept = {covariance: {key: value[key] for key in KEPT} for covariance, value in results.items()}
+    for value in kept.values():
+        value["training"] = {k: v for k, v in value["training"].items() if k != "tfds_data_dir"}
     files.write_json(arguments.out / "fashion_mnist.json", kept)
     table = markdown_table(results)
     files.write_atomically(arguments.out / "fashion_mnist.md", lambda path: Path(path).write_text(table))
