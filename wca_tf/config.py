@@ -119,11 +119,6 @@ def config_to_json(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def data_directory(config: DataConfig) -> Path:
-    """`tfds_data_dir` with ~ expanded."""
-    return expand(config.tfds_data_dir)
-
-
 def expand(path: str) -> Path:
     """A path with ~ expanded; raises InputError when there is no such user."""
     try:
@@ -144,7 +139,7 @@ def check_dataset_present(config: DataConfig) -> None:
     name = config.dataset.split("/")[0].split(":")[0]
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise InputError(f"expected digits, a TFDS name or folder:PATH as --dataset, received {config.dataset!r}")
-    directory = data_directory(config)
+    directory = expand(config.tfds_data_dir)
     if not config.download and not (directory / name).is_dir():
         raise InputError(
             f"expected TFDS data of {name!r} in {directory}, which has none: name their place with --tfds_data_dir, "

@@ -10,7 +10,7 @@ import sklearn.model_selection
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from wca_tf.config import DataConfig, check_dataset_present, data_directory, expand
+from wca_tf.config import DataConfig, check_dataset_present, expand
 from wca_tf.data.examples import Examples
 from wca_tf.errors import InputError, one_line
 from wca_tf.progress import progress_bar
@@ -82,7 +82,7 @@ def _load_tfds(config: DataConfig, split: str) -> Examples:
 
 def _tfds_builder(config: DataConfig) -> Any:
     """A TFDS builder whose data are on disk, downloaded only if the configuration says so."""
-    directory = data_directory(config)
+    directory = expand(config.tfds_data_dir)
     try:
         builder = tfds.builder(config.dataset, data_dir=str(directory))
         if config.download and not Path(builder.data_dir).exists():
