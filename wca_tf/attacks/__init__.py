@@ -1,10 +1,11 @@
 """Attacks by name, with the paper's defaults. This module is free of TensorFlow; `build_attack` imports the attack.
 
 An attack is a frozen configuration and a pure call, `attack(target, images, labels, indices, seed)`, that returns
-adversarial images. It sees a `Target` (target.py), never a model. Its geometry is in balls.py, what it maximises in
-objectives.py.
+adversarial images (attack.py). It sees a `Target` (target.py), never a model. Its geometry is in balls.py, what it
+maximises in objectives.py.
 """
 
+import dataclasses
 import importlib
 import math
 from typing import TYPE_CHECKING, Any
@@ -12,21 +13,115 @@ from typing import TYPE_CHECKING, Any
 from wca_tf.errors import InputError
 
 if TYPE_CHECKING:
-    from wca_tf.attacks.projected_gradient import ProjectedGradient
+    from wca_tf.attacks.attack import Attack
 
-_PGD = {"objective": "ce", "steps": 10, "relative_step_size": 0.1, "random_start": True, "norm": "linf"}
 
-# name -> (class, its defaults). Steps and step sizes: paper, section 4.1; `margin` and `z_margin` are the adaptive
-# attacks, whose objectives do not saturate and know the noise's covariance.
-ATTACKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fgsm": ("ProjectedGradient", {**_PGD, "steps": 1, "relative_step_size": 1.0, "random_start": False}),
-    "bim": ("ProjectedGradient", {**_PGD, "random_start": False}),
-    "pgd": ("ProjectedGradient", _PGD),
-    "margin": ("ProjectedGradient", {**_PGD, "objective": "margin", "steps": 40}),
-    "z_margin": ("ProjectedGradient", {**_PGD, "objective": "z_margin", "steps": 40}),
+@dataclasses.dataclass(frozen=True)
+class AttackEntry:
+    """An attack's class, the parameters that `--attacks` can set with their defaults, and whether it has a radius."""
+
+    module: str
+    class_name: str
+    defaults: dict[str, Any]
+    has_radius: bool = True
+    uses_gradients: bool = True
+    paper_protocol: bool = False
+
+
+def _projected(paper_protocol: bool = False, **changes: Any) -> AttackEntry:
+    defaults = {"objective": "ce", "steps": 10, "relative_step_size": 0.1, "random_start": True, "norm": "linf"}
+    defaults = {**defaults, "targeted": False, **changes}
+    return AttackEntry("projected_gradient", "ProjectedGradient", defaults, paper_protocol=paper_protocol)
+
+
+def _auto_pgd(objective: str) -> AttackEntry:
+    defaults = {"objective": objective, "steps": 100, "rho": 0.75, "norm": "linf", "targeted": False}
+    return AttackEntry("auto_pgd", "AutoPGD", defaults)
+
+
+# The paper's attacks have its parameters (section 4.1); `margin` and `z_margin` are the adaptive attacks, whose
+# objectives do not saturate and know the noise's covariance. The others' parameters are their authors'.
+ATTACKS: dict[str, AttackEntry] = {
+    "fgsm": _projected(True, steps=1, relative_step_size=1.0, random_start=False),
+    "bim": _projected(True, random_start=False),
+    "pgd": _projected(True),
+    "pgd_restarts": AttackEntry(
+        "worst_case",
+        "RestartedPGD",
+        {
+            "restarts": 100,
+            "objective": "ce",
+            "steps": 10,
+            "relative_step_size": 0.1,
+            "bound": 0.01,
+            "norm": "linf",
+            "targeted": False,
+        },
+        paper_protocol=True,
+    ),
+    "margin": _projected(objective="margin", steps=40),
+    "z_margin": _projected(objective="z_margin", steps=40),
+    "apgd_ce": _auto_pgd("ce"),
+    "apgd_dlr": _auto_pgd("dlr"),
+    "auto_rand": AttackEntry(
+        "worst_case",
+        "AutoAttackRand",
+        {"steps": 100, "rho": 0.75, "bound": 0.01, "eot_samples": 20, "norm": "linf", "targeted": False},
+    ),
+    "cw": AttackEntry(
+        "carlini_wagner",
+        "CarliniWagner",
+        {
+            "confidence": 0.0,
+            "objective": "expected_margin",
+            "steps": 1000,
+            "learning_rate": 5e-4,
+            "initial_constant": 1e-3,
+            "searches": 9,
+            "targeted": False,
+        },
+        has_radius=False,
+        paper_protocol=True,
+    ),
+    "n_pixel": AttackEntry(
+        "n_pixel",
+        "NPixel",
+        {
+            "pixels": 1,
+            "population": 400,
+            "generations": 1000,
+            "crossover": 0.7,
+            "mutation": 0.5,
+            "bound": 0.01,
+            "targeted": False,
+        },
+        has_radius=False,
+        uses_gradients=False,
+        paper_protocol=True,
+    ),
+    "square": AttackEntry(
+        "square",
+        "SquareAttack",
+        {"queries": 5000, "initial_share": 0.8, "bound": 0.01, "norm": "linf", "targeted": False},
+        uses_gradients=False,
+        paper_protocol=True,
+    ),
+    "random_sampling": AttackEntry(
+        "random_sampling",
+        "RandomSampling",
+        {"points": 10_000, "norm": "linf", "targeted": False},
+        uses_gradients=False,
+    ),
+    "transfer": AttackEntry(
+        "transfer",
+        "Transfer",
+        {"source": "", "climbs": "margin", "steps": 40, "relative_step_size": 0.1, "norm": "linf", "targeted": False},
+        uses_gradients=False,
+    ),
 }
-_MODULES = {"ProjectedGradient": "wca_tf.attacks.projected_gradient"}
-_CHOICES = {"objective": ("ce", "margin", "z_margin"), "norm": ("linf", "l2")}
+_OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
+_CHOICES = {"objective": _OBJECTIVES, "climbs": _OBJECTIVES, "norm": ("linf", "l2")}
+_ZERO_IS_FINE = ("confidence", "bound")
 
 
 def parse_attack(text: str, eot_samples: int = 50) -> dict[str, Any]:
@@ -39,9 +134,7 @@ def parse_attack(text: str, eot_samples: int = 50) -> dict[str, Any]:
         InputError: unknown name or parameter, or a value of another type or out of range.
     """
     name, *assignments = text.split(":")
-    if name not in ATTACKS:
-        raise InputError(f"expected an attack among {', '.join(ATTACKS)}; received {name!r}")
-    parameters = {**ATTACKS[name][1], "eot_samples": eot_samples}
+    parameters = {"eot_samples": eot_samples, **entry_of(name).defaults}
     for assignment in assignments:
         key, _, value = assignment.partition("=")
         if key not in parameters:
@@ -50,11 +143,31 @@ def parse_attack(text: str, eot_samples: int = 50) -> dict[str, Any]:
     return parameters
 
 
-def build_attack(text: str, epsilon: float, eot_samples: int = 50) -> "ProjectedGradient":
-    """The attack written as for `parse_attack`, with the radius `epsilon` in the images' [0, 1] units."""
-    parameters = parse_attack(text, eot_samples)
-    class_name, _ = ATTACKS[text.split(":")[0]]
-    return getattr(importlib.import_module(_MODULES[class_name]), class_name)(epsilon=epsilon, **parameters)
+def entry_of(text: str) -> AttackEntry:
+    """The attack that `text` names, with or without parameters; raises InputError when there is none."""
+    name = text.split(":")[0]
+    if name not in ATTACKS:
+        raise InputError(f"expected an attack among {', '.join(ATTACKS)}; received {name!r}")
+    return ATTACKS[name]
+
+
+def build_attack(text: str, epsilon: float | None = None, eot_samples: int = 50) -> "Attack":
+    """The attack written as for `parse_attack`, with the radius `epsilon` in the images' [0, 1] units.
+
+    Raises:
+        InputError: as `parse_attack`; no epsilon for an attack that has a radius; a transfer's source that is no model.
+    """
+    entry, parameters = entry_of(text), parse_attack(text, eot_samples)
+    if entry.has_radius:
+        if epsilon is None:
+            raise InputError(f"{text} expects an epsilon, received none")
+        parameters["epsilon"] = epsilon
+    if "source" in parameters:
+        from wca_tf.attacks.target import target_in
+
+        parameters["source"] = target_in(parameters["source"]) if parameters["source"] else None
+    module = importlib.import_module(f"wca_tf.attacks.{entry.module}")
+    return getattr(module, entry.class_name)(**parameters)
 
 
 def _parse_value(key: str, text: str, default: Any) -> Any:
@@ -65,6 +178,6 @@ def _parse_value(key: str, text: str, default: Any) -> Any:
         raise InputError(f"expected {key} to be a {kind.__name__}, received {text!r}") from None
     if key in _CHOICES and value not in _CHOICES[key]:
         raise InputError(f"expected {key} among {', '.join(_CHOICES[key])}; received {text!r}")
-    if kind in (int, float) and not 0 < value < math.inf:
+    if kind in (int, float) and not 0 < value < math.inf and not (value == 0 and key in _ZERO_IS_FINE):
         raise InputError(f"expected {key} above 0 and finite, received {text!r}")
     return value

@@ -21,6 +21,11 @@ class Ball(Protocol):
     ) -> tf.Tensor:
         """Perturbations [B, *shape] uniform in the ball; row b depends on `seed` and `indices[b]` alone."""
 
+    def random_direction(
+        self, seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor
+    ) -> tf.Tensor:
+        """Perturbations [B, *shape] of norm epsilon, Auto-PGD's start; row b depends on `seed` and `indices[b]`."""
+
     def distance(self, perturbation: tf.Tensor) -> tf.Tensor:
         """The norm of each perturbation, [B]."""
 
@@ -38,6 +43,12 @@ class LinfBall:
         self, seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor
     ) -> tf.Tensor:
         return epsilon * (2 * uniform_by_index(seed, indices, shape) - 1)
+
+    def random_direction(
+        self, seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor
+    ) -> tf.Tensor:
+        direction = 2 * uniform_by_index(seed, indices, shape) - 1
+        return epsilon * direction / tf.reduce_max(tf.abs(direction), axis=[1, 2, 3], keepdims=True)
 
     def distance(self, perturbation: tf.Tensor) -> tf.Tensor:
         return tf.reduce_max(tf.abs(perturbation), axis=[1, 2, 3])
@@ -62,6 +73,12 @@ class L2Ball:
         dimensions = tf.cast(tf.reduce_prod(shape), tf.float32)
         radius = uniform_by_index(fold_in(seed, 1), indices, (1, 1, 1)) ** (1 / dimensions)
         return epsilon * radius * direction / self._norms(direction)
+
+    def random_direction(
+        self, seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor
+    ) -> tf.Tensor:
+        direction = normal_by_index(seed, indices, shape)
+        return epsilon * direction / self._norms(direction)
 
     def distance(self, perturbation: tf.Tensor) -> tf.Tensor:
         return self._norms(perturbation)[:, 0, 0, 0]

@@ -17,18 +17,40 @@ def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray, num
     if not bool(tf.reduce_all((images >= 0) & (images <= 1))):  # NaN fails both comparisons
         raise InputError("expected images in [0, 1], received values outside, NaN or Inf")
     for name, numbers in (("labels", labels), ("indices", indices)):
-        if numbers.shape != (len(images),) or not np.issubdtype(numbers.dtype, np.integer):
-            raise InputError(
-                f"expected {len(images)} whole numbers as {name}, received {numbers.dtype} {numbers.shape}"
-            )
-    check_labels(labels, num_classes if num_classes is not None else int(labels.max()) + 1)
+        _check_whole_numbers(name, numbers, len(images))
+    check_labels(labels, num_classes if num_classes is not None else int(labels.max(initial=0)) + 1)
 
 
-def check_result(adversarial: tf.Tensor, images: tf.Tensor, norm: str, epsilon: float) -> None:
-    """Raise RuntimeError when adversarial images are farther than `epsilon` from `images`, or out of [0, 1]."""
+def check_targets(
+    targeted: bool, targets: tf.Tensor | None, labels: np.ndarray, num_classes: int | None
+) -> np.ndarray | None:
+    """The targets as an array; raises InputError unless they are there for a targeted attack, and for it alone."""
+    if targeted != (targets is not None):
+        needs = "a targeted attack expects targets=[B classes], received none"
+        raise InputError(needs if targeted else "an attack with targeted=False expects no targets, received some")
+    if targets is None:
+        return None
+    wanted = np.asarray(targets)
+    _check_whole_numbers("targets", wanted, len(labels))
+    check_labels(wanted, num_classes if num_classes is not None else int(wanted.max(initial=0)) + 1)
+    if (wanted == labels).any():
+        raise InputError("expected targets other than the labels, received a label as its own target")
+    return wanted
+
+
+def check_result(adversarial: tf.Tensor, images: tf.Tensor, norm: str = "", epsilon: float = 0.0) -> None:
+    """Raise RuntimeError when adversarial images are out of [0, 1], or farther than `epsilon` from `images`."""
     result = adversarial.numpy().astype(np.float64)
+    if result.shape != images.shape or not ((result >= 0) & (result <= 1)).all():
+        raise RuntimeError("the attack's images are not in [0, 1]")
+    if not norm:
+        return
     perturbation = (result - images.numpy()).reshape(len(result), -1)
     distance = np.linalg.norm(perturbation, np.inf if norm == "linf" else 2, axis=1).max(initial=0)
-    inside = (result >= 0).all() and (result <= 1).all()
-    if not inside or not distance <= epsilon * (1 + TOLERANCE) + TOLERANCE:
+    if not distance <= epsilon * (1 + TOLERANCE) + TOLERANCE:
         raise RuntimeError(f"the attack left its ball: {norm} distance {distance} for epsilon {epsilon}")
+
+
+def _check_whole_numbers(name: str, numbers: np.ndarray, count: int) -> None:
+    if numbers.shape != (count,) or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(f"expected {count} whole numbers as {name}, received {numbers.dtype} {numbers.shape}")

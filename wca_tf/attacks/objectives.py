@@ -1,7 +1,8 @@
 """What an attack maximises: one number per image, larger where the net is nearer to an error.
 
-Each objective is a function (target, features, labels, seed, draws) -> [B]. Those of random nets are means over draws,
-so that the gradient of a mean over parts of the draws is the mean of the parts' gradients.
+Each objective is a function (target, features, logits [S, B, C], batch) -> [B], a mean over the S draws or without any,
+so that the mean of an objective over parts of the draws is the objective over all of them. A targeted attack
+maximises the untargeted objective's negative at the class it wants.
 """
 
 from collections.abc import Callable
@@ -9,51 +10,92 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from wca_tf import alignment
+from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.target import HeadNoiseTarget, Target
 from wca_tf.errors import InputError
+from wca_tf.seeds import make_seed
 
 # The target's type is each objective's own: `check_objective` says who can give what.
 Objective = Callable[..., tf.Tensor]
 
 
-def expected_cross_entropy(
-    target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
-) -> tf.Tensor:
+def expected_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """Mean over draws of the cross-entropy: the paper's Expectation over Transformation (section 4.1)."""
-    logits = target.logits(features, seed, draws)
-    repeated = tf.repeat(labels[tf.newaxis], tf.shape(logits)[0], axis=0)
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
+    sign, classes = _goal(batch)
+    repeated = tf.repeat(classes[tf.newaxis], tf.shape(logits)[0], axis=0)
+    return sign * tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
 
 
-def negative_margin(
-    target: Target, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
-) -> tf.Tensor:
+def negative_expected_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """−mean over draws of min_j (h_y − h_j): the difference of logits of Carlini & Wagner, under EoT."""
+    sign, classes = _goal(batch)
+    return -sign * tf.reduce_mean(alignment.margin(logits, classes), axis=0)
+
+
+def negative_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """−min_j (mu_y − mu_j), noise-free where the target allows, else the mean over draws. It never saturates."""
-    if isinstance(target, HeadNoiseTarget):
-        return -alignment.margin(target.noise_free_logits(features), labels)
-    return tf.reduce_mean(-alignment.margin(target.logits(features, seed, draws), labels), axis=0)
+    if not isinstance(target, HeadNoiseTarget):
+        return negative_expected_margin(target, features, logits, batch)
+    sign, classes = _goal(batch)
+    return -sign * alignment.margin(target.noise_free_logits(features), classes)
 
 
-def negative_z_margin(
-    target: HeadNoiseTarget, features: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor
-) -> tf.Tensor:
+def negative_z_margin(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """−z-margin, smooth over rivals: Theorem 1's ratio, which knows the noise and does not saturate.
 
     Its steps are stronger than those of the hard minimum, whose nearest rival changes from step to step.
     """
-    return -alignment.soft_z_margin(target.noise_free_logits(features), labels, target.difference_scale)
+    sign, classes = _goal(batch)
+    return -sign * alignment.soft_z_margin(target.noise_free_logits(features), classes, target.difference_scale)
+
+
+def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """DLR (Croce & Hein, ICML 2020), mean over draws: −(z_y − max_j≠y z_j) / (z_π1 − z_π3).
+
+    Targeted: −(z_y − z_t) / (z_π1 − (z_π3 + z_π4)/2). Unlike cross-entropy it does not change with the logits' scale.
+    """
+    ordered = tf.sort(logits, axis=-1, direction="DESCENDING")
+    if batch.targets is None:
+        ratio = alignment.margin(logits, batch.labels) / (ordered[..., 0] - ordered[..., 2] + 1e-12)
+    else:
+        wanted = tf.reduce_sum(logits * tf.one_hot(batch.targets, logits.shape[-1]), axis=-1)
+        label = tf.reduce_sum(logits * tf.one_hot(batch.labels, logits.shape[-1]), axis=-1)
+        ratio = (label - wanted) / (ordered[..., 0] - (ordered[..., 2] + ordered[..., 3]) / 2 + 1e-12)
+    return -tf.reduce_mean(ratio, axis=0)
 
 
 OBJECTIVES: dict[str, Objective] = {
     "ce": expected_cross_entropy,
+    "expected_margin": negative_expected_margin,
     "margin": negative_margin,
     "z_margin": negative_z_margin,
+    "dlr": difference_of_logits_ratio,
 }
 
 
-def check_objective(objective: str, target: Target) -> None:
+def check_objective(objective: str, target: Target, images: tf.Tensor, targeted: bool = False) -> None:
     """Raise InputError when the target cannot give what the objective needs; for use before a graph is traced."""
     if objective not in OBJECTIVES:
         raise InputError(f"expected an objective among {', '.join(OBJECTIVES)}; received {objective!r}")
     if objective == "z_margin" and not isinstance(target, HeadNoiseTarget):
         raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
+    if objective == "dlr":
+        least, classes = (4 if targeted else 3), target.num_classes
+        if classes is None:
+            classes = target.logits(target.features(images[:1]), make_seed(0), 1).shape[-1]
+        if classes < least:
+            kind = "targeted dlr" if targeted else "dlr"
+            raise InputError(f"{kind} expects {least} classes or more, received {classes}; use ce or margin")
+
+
+def _goal(batch: Batch) -> tuple[float, tf.Tensor]:
+    """(1, label): away from the label; (−1, target): towards the target."""
+    return (1.0, batch.labels) if batch.targets is None else (-1.0, batch.targets)
+
+
+def survival_of(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    """(share of draws [B] in which the attack fails, mean margin [B] by which it does), from logits [S, B, C]."""
+    sign, classes = _goal(batch)
+    is_class = tf.cast(tf.argmax(logits, axis=-1) == classes, tf.float32)
+    held = is_class if batch.targets is None else 1 - is_class
+    return tf.reduce_mean(held, axis=0), sign * tf.reduce_mean(alignment.margin(logits, classes), axis=0)

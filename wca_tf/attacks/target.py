@@ -3,7 +3,9 @@
 Shapes: B batch, H W channels of images in [0, 1], F features, S draws, C classes, D width of the noise.
 """
 
+import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import keras
@@ -13,6 +15,7 @@ import tensorflow as tf
 from wca_tf import alignment
 from wca_tf.errors import InputError
 from wca_tf.model import WCANet
+from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.seeds import fold_in
 
 
@@ -20,8 +23,9 @@ class Target(Protocol):
     """A net under attack.
 
     Attributes:
-        draws_per_pass: how many draws `logits` makes at a time within the memory budget; None for any number.
         num_classes: C, or None when it is not known beforehand.
+        draws_per_pass: how many draws `logits` makes at a time within the memory budget.
+        cheap_draws: how many draws cost next to nothing; 0 when each costs a pass.
     """
 
     @property
@@ -29,7 +33,11 @@ class Target(Protocol):
         """See above."""
 
     @property
-    def draws_per_pass(self) -> int | None:
+    def draws_per_pass(self) -> int:
+        """See above."""
+
+    @property
+    def cheap_draws(self) -> int:
         """See above."""
 
     def features(self, images: tf.Tensor) -> tf.Tensor:
@@ -40,6 +48,9 @@ class Target(Protocol):
 
     def starting_at(self, first: int | tf.Tensor) -> "Target":
         """The same net, whose draws are numbered from `first`: parts of a mean over draws do not share any."""
+
+    def with_fixed_draw(self, seed: tf.Tensor) -> "Target":
+        """The deterministic net that this one is under the draw that `seed` decides."""
 
 
 class HeadNoiseTarget:
@@ -55,7 +66,9 @@ class HeadNoiseTarget:
         logit_scale: A [C, D]; all zero for a deterministic net.
     """
 
-    draws_per_pass = None
+    # Whatever the batch, so that the draws do not depend on it: 250 draws of 100 images and 10 classes are 1 MB.
+    draws_per_pass = 250
+    cheap_draws = 1000
 
     def __init__(
         self,
@@ -68,14 +81,28 @@ class HeadNoiseTarget:
         self.logit_scale = tf.convert_to_tensor(logit_scale)
         self.difference_scale = alignment.logit_difference_scale(self.logit_scale)
         self.num_classes = int(self.logit_scale.shape[0])
+        self._first_draw: int | tf.Tensor | None = None  # of draws made in parts
 
     def starting_at(self, first: int | tf.Tensor) -> "HeadNoiseTarget":
-        raise InputError("the draws of noise in the head are never made in parts")
+        part = copy.copy(self)
+        part._first_draw = first
+        return part
 
     def logits(self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
+        if self._first_draw is not None:
+            seed = fold_in(seed, self._first_draw)
         draw = tf.random.stateless_normal([draws, self.logit_scale.shape[1]], seed)
         noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
         return self.noise_free_logits(features)[tf.newaxis] + noise[:, tf.newaxis]
+
+    def with_fixed_draw(self, seed: tf.Tensor) -> "HeadNoiseTarget":
+        draw = tf.random.stateless_normal([1, self.logit_scale.shape[1]], seed)
+        noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
+        return HeadNoiseTarget(self.features, lambda f: self.noise_free_logits(f) + noise, 0 * self.logit_scale)
+
+    def without_noise(self) -> "HeadNoiseTarget":
+        """The deterministic net with logits mu."""
+        return HeadNoiseTarget(self.features, self.noise_free_logits, 0 * self.logit_scale)
 
 
 class RandomNetTarget:
@@ -83,25 +110,29 @@ class RandomNetTarget:
 
     Args:
         logits: (images [B, H, W, channels], int32[2] seed) -> logits [B, C]. A function that ignores the seed works,
-            but its attacks cannot be repeated.
+            but its attacks and its evaluation cannot be repeated.
         draws_per_pass: draws made, and held for the gradient, at a time; does not change which draws are made.
         first_draw: number of the first draw.
+        noise_free_logits: images -> logits [B, C] of the net without its noise, where there is such a net.
     """
 
     num_classes = None
+    cheap_draws = 0
 
     def __init__(
         self,
         logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
         draws_per_pass: int = 8,
         first_draw: int | tf.Tensor = 0,
+        noise_free_logits: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
         self._logits = logits
         self.draws_per_pass = draws_per_pass
         self._first_draw = first_draw
+        self.noise_free_logits = noise_free_logits
 
     def starting_at(self, first: int | tf.Tensor) -> "RandomNetTarget":
-        return RandomNetTarget(self._logits, self.draws_per_pass, first)
+        return RandomNetTarget(self._logits, self.draws_per_pass, first, self.noise_free_logits)
 
     def features(self, images: tf.Tensor) -> tf.Tensor:
         return images
@@ -114,24 +145,47 @@ class RandomNetTarget:
             parallel_iterations=1,
         )
 
+    def with_fixed_draw(self, seed: tf.Tensor) -> "RandomNetTarget":
+        def fixed(images: tf.Tensor) -> tf.Tensor:
+            return self._logits(images, fold_in(seed, self._first_draw))
 
-def target_of(model: keras.Model) -> HeadNoiseTarget:
-    """The target of a WCANet, or of any deterministic Keras classifier that returns logits [B, C].
+        return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, 0, fixed)
+
+
+def target_of(model: keras.Model) -> HeadNoiseTarget | RandomNetTarget:
+    """The target of a WCANet, or of any Keras classifier that returns logits [B, C].
+
+    A net that answers the same image differently gets a `RandomNetTarget`: its draws are Keras's own, so that its
+    numbers are estimates that cannot be repeated to the bit. Wrap such a net yourself to decide its noise by a seed.
 
     Raises:
-        InputError: the features are random, so that P(correct) has no exact form; `RandomNetTarget` serves such nets.
+        InputError: the model returns probabilities, whose logarithms saturate, in place of logits.
     """
     if isinstance(model, WCANet):
-        target = HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
         image_shape = model.backbone.input_shape[1:]
+        target = HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
+        logits = lambda images, seed: model(images, training=False)  # noqa: E731
     else:
         image_shape = model.input_shape[1:]
-        target = HeadNoiseTarget(
-            lambda images: tf.cast(model(images, training=False), tf.float32),
-            tf.identity,
-            tf.zeros([model.output_shape[-1], 1]),
+        logits = lambda images, seed: tf.cast(model(images, training=False), tf.float32)  # noqa: E731
+        scale = tf.zeros([model.output_shape[-1], 1])
+        target = HeadNoiseTarget(lambda images: logits(images, None), tf.identity, scale)
+    probe = tf.random.stateless_uniform([4, *image_shape], [0, 0])
+    features = target.features(probe)
+    if not isinstance(model, WCANet):
+        _check_logits(features.numpy())
+    deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
+    return target if deterministic else RandomNetTarget(logits)
+
+
+def target_in(model_dir: str | Path) -> HeadNoiseTarget | RandomNetTarget:
+    """The target of the model that `bin/train` left in `model_dir`; raises InputError when there is none."""
+    return target_of(load_model(ModelDirectory(model_dir).best))
+
+
+def _check_logits(outputs: np.ndarray) -> None:
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
+        raise InputError(
+            "expected a net that returns logits, received one that returns probabilities: remove its softmax "
+            "(model.layers[-1].activation = None, before it is first called)"
         )
-    probe = tf.random.stateless_uniform([2, *image_shape], [0, 0])
-    if not np.allclose(target.features(probe), target.features(probe), rtol=1e-4, atol=1e-5):
-        raise InputError("expected a net without noise before its last layer: wrap this one in RandomNetTarget")
-    return target

@@ -1,0 +1,175 @@
+"""What every attack is: a frozen configuration, and a pure call that runs as one graph and is checked from outside."""
+
+import abc
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.checks import check_inputs, check_result, check_targets
+from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.attacks.objectives import check_objective
+from wca_tf.attacks.target import Target
+from wca_tf.errors import InputError
+from wca_tf.seeds import make_seed
+
+MOST = 1_000_000  # steps or draws; more is a slip of the pen
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack(abc.ABC):
+    """An attack without a radius; `BallAttack` has one.
+
+    Attributes:
+        eot_samples: draws of the noise that a gradient or a loss averages over.
+        targeted: towards the `targets` of the call, in place of away from the labels.
+    """
+
+    eot_samples: int = dataclasses.field(default=50, kw_only=True)
+    targeted: bool = dataclasses.field(default=False, kw_only=True)
+
+    # Of gradient attacks, a field: the name in OBJECTIVES of what is climbed.
+    objective = None
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+
+    def __call__(
+        self,
+        target: Target,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        indices: tf.Tensor,
+        seed: int | tf.Tensor,
+        targets: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Adversarial images [B, H, W, channels] within the attack's reach of `images` and in [0, 1].
+
+        Args:
+            target: the net.
+            images: float32 [B, H, W, channels] in [0, 1].
+            labels: whole numbers [B].
+            indices: whole numbers [B], each example's number in its split; they decide its random numbers.
+            seed: whole number or int32[2].
+            targets: whole numbers [B], the classes wanted; for a targeted attack, and for it alone.
+
+        Raises:
+            InputError: images that are NaN, Inf or out of [0, 1]; labels or targets that are no class; an objective
+                that this net does not have; a gradient that is NaN or Inf.
+            RuntimeError: the result is out of reach, which would be a bug.
+        """
+        images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
+        check_inputs(images, labels, indices, target.num_classes)
+        wanted = check_targets(self.targeted, targets, labels, target.num_classes)
+        self.check_target(target, images)
+        batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
+        try:
+            adversarial = _graph(self.without_radius())(target, batch, self.radius, make_seed(seed))
+        except tf.errors.InvalidArgumentError as error:
+            if "the attack's" not in str(error):
+                raise
+            raise InputError("expected finite gradients, received NaN or Inf: the net's logits overflow") from None
+        self.check_reach(adversarial, images)
+        return adversarial
+
+    @abc.abstractmethod
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """The adversarial images, inside a graph; `epsilon` is a scalar that attacks without a radius ignore."""
+
+    @property
+    @abc.abstractmethod
+    def passes(self) -> int:
+        """Forward passes, with a backward one where there is a gradient, that an image costs at most."""
+
+    @property
+    def radius(self) -> tf.Tensor:
+        return tf.constant(0.0)
+
+    def without_radius(self) -> "Attack":
+        """What a graph is traced for: radii share it."""
+        return self
+
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
+        """Raise InputError when the target cannot give what the attack needs."""
+        if self.objective is not None:
+            check_objective(self.objective, target, images, self.targeted)
+
+    def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor) -> None:
+        """Raise RuntimeError when a result is out of [0, 1]."""
+        check_result(adversarial, images)
+
+    def zero_gradients(
+        self, target: Target, images: tf.Tensor, labels: tf.Tensor, seed: int | tf.Tensor
+    ) -> np.ndarray | None:
+        """bool [B]: where this attack's gradient at `images` is exactly zero in every pixel, so that it cannot move.
+
+        None for an attack without gradients.
+        """
+        if self.objective is None:
+            return None
+        check_objective(self.objective, target, images)
+        labels = tf.cast(labels, tf.int64)
+        batch = Batch(images, labels, tf.zeros_like(labels))
+        return _zero_gradients(target, batch, make_seed(seed), self.objective, self.eot_samples).numpy()
+
+
+@dataclasses.dataclass(frozen=True)
+class BallAttack(Attack):
+    """An attack within a ball.
+
+    Attributes:
+        epsilon: the ball's radius, in the images' [0, 1] units; 0 returns the images.
+        norm: "linf" or "l2".
+    """
+
+    epsilon: float
+    norm: str = dataclasses.field(default="linf", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf:
+            raise InputError(f"expected epsilon of 0 or more, received {self.epsilon}")
+        if self.norm not in BALLS:
+            raise InputError(f"expected norm among {', '.join(BALLS)}; received {self.norm!r}")
+        super().__post_init__()
+
+    @property
+    def radius(self) -> tf.Tensor:
+        return tf.constant(self.epsilon, tf.float32)
+
+    def without_radius(self) -> "BallAttack":
+        return dataclasses.replace(self, epsilon=0.0)
+
+    def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor) -> None:
+        check_result(adversarial, images, self.norm, self.epsilon)
+
+
+def _check_fields(attack: Any) -> None:
+    """Whole numbers from 1 to a million, and other numbers above 0: what every attack's parameters are."""
+    for field in dataclasses.fields(attack):
+        value = getattr(attack, field.name)
+        if field.name == "epsilon" or isinstance(value, bool):
+            continue
+        if isinstance(value, int) and not 1 <= value <= MOST:
+            raise InputError(f"expected {field.name} from 1 to {MOST}, received {value}")
+        smallest_is_zero = field.metadata.get("zero", False)
+        if isinstance(value, float) and not (0 < value < math.inf or (smallest_is_zero and value == 0)):
+            raise InputError(f"expected {field.name} above 0{' or 0' * smallest_is_zero}, received {value}")
+
+
+@functools.lru_cache(maxsize=64)
+def _graph(attack: Attack) -> Any:
+    """The attack as a graph, traced once per target and shape of images."""
+    graph = tf.function(attack.perturb, jit_compile=False)
+    graph._omit_frequent_tracing_warning = True  # it counts all attacks of a class as one function
+    return graph
+
+
+@tf.function(jit_compile=False)
+def _zero_gradients(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:
+    ascent = expected_gradient(target, batch.images, batch, seed, objective=objective, draws=draws)
+    return tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3])

@@ -1,0 +1,129 @@
+"""Differential evolution (Storn & Price, 1997), best/1/bin, of many problems at once as one graph.
+
+The same rules as SciPy's `differential_evolution(strategy="best1bin", updating="deferred")` with a constant mutation:
+a Latin hypercube to start with, binomial crossover with one coordinate forced, coordinates that leave the unit cube
+drawn again, and the same criterion of convergence, which is the WCA paper's (section 4.1).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from wca_tf.attacks.batch import replace_rows
+from wca_tf.errors import InputError
+from wca_tf.seeds import fold_in, uniform_by_index
+
+# (candidates [R, N, dimensions] in [0, 1], rows [R]) -> (energies [R, N], whether each candidate solves its problem).
+Energy = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
+class Evolved(NamedTuple):
+    """The outcome, per problem.
+
+    Attributes:
+        best: [B, dimensions], the candidate of least energy; of those that solve the problem, where there are any.
+        energy: [B], its energy.
+        solved: [B], whether it solves its problem.
+        generations: [B], how many were spent.
+    """
+
+    best: tf.Tensor
+    energy: tf.Tensor
+    solved: tf.Tensor
+    generations: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class DifferentialEvolution:
+    """Minimises energies over the unit cube. A problem ends when it is solved, or its population's energies agree.
+
+    Attributes:
+        population: N, candidates per problem, 4 or more.
+        generations: at most so many.
+        crossover: the probability that a coordinate is the mutant's, in [0, 1].
+        mutation: the weight of the difference of two candidates.
+        tolerance: a population has converged when the standard deviation of its energies is at most this share of
+            their mean's absolute value.
+    """
+
+    population: int = 400
+    generations: int = 1000
+    crossover: float = 0.7
+    mutation: float = 0.5
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.population < 4:
+            raise InputError(f"expected a population of 4 or more, received {self.population}")
+        if not 0 <= self.crossover <= 1:
+            raise InputError(f"expected crossover between 0 and 1, received {self.crossover}")
+
+    def minimise(self, energy: Energy, dimensions: int, indices: tf.Tensor, seed: tf.Tensor) -> Evolved:
+        """Evolve one population per index, for use inside a graph; `seed` and the index decide its random numbers."""
+        population = self._latin_hypercube(fold_in(seed, 0), indices, dimensions)
+        energies, solves = energy(population, tf.range(tf.size(indices)))
+        ended = tf.reduce_any(solves, axis=1) | self._converged(energies)
+        spent = tf.zeros_like(ended, tf.int32)
+        generation = tf.constant(0)
+        while generation < self.generations and not tf.reduce_all(ended):
+            rows = tf.where(~ended)[:, 0]
+            parents, theirs, solved = (tf.gather(values, rows) for values in (population, energies, solves))
+            leaders = _best(parents, theirs, solved)
+            trials = self._trials(parents, leaders, tf.gather(indices, rows), fold_in(seed, 1, generation))
+            found, found_solves = energy(trials, tf.cast(rows, tf.int32))
+            better = (found < theirs) | (found_solves & ~solved)
+            theirs, solved = tf.where(better, found, theirs), tf.where(better, found_solves, solved)
+            population = replace_rows(population, rows, tf.where(better[..., tf.newaxis], trials, parents))
+            energies, solves = replace_rows(energies, rows, theirs), replace_rows(solves, rows, solved)
+            ended = replace_rows(ended, rows, tf.reduce_any(solved, axis=1) | self._converged(theirs))
+            spent = replace_rows(spent, rows, tf.fill(tf.shape(rows), generation + 1))
+            generation += 1
+        return Evolved(
+            _best(population, energies, solves)[:, 0],
+            tf.gather(energies, _leader(energies, solves), axis=1, batch_dims=1),
+            tf.reduce_any(solves, axis=1),
+            spent,
+        )
+
+    def _latin_hypercube(self, seed: tf.Tensor, indices: tf.Tensor, dimensions: int) -> tf.Tensor:
+        """[B, N, dimensions]: along each dimension one candidate in each of N equal parts."""
+        draws = uniform_by_index(seed, indices, (2, self.population, dimensions))
+        ranks = tf.argsort(tf.argsort(draws[:, 0], axis=1), axis=1)
+        return (tf.cast(ranks, tf.float32) + draws[:, 1]) / self.population
+
+    def _trials(self, parents: tf.Tensor, leaders: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """leader + mutation · (one − another), crossed with the parent."""
+        count, dimensions = parents.shape[1:]
+        draws = uniform_by_index(seed, indices, (count, 2 * dimensions + 3))
+        # Offsets from the parent, in a ring: two candidates that are neither the parent nor each other.
+        one = 1 + _whole(draws[..., 0], count - 1)
+        another = 1 + _whole(draws[..., 1], count - 2)
+        another += tf.cast(another >= one, tf.int32)
+        ring = tf.range(count)[tf.newaxis]
+        first, second = (tf.gather(parents, (ring + offset) % count, axis=1, batch_dims=1) for offset in (one, another))
+        mutants = leaders + self.mutation * (first - second)
+        forced = tf.one_hot(_whole(draws[..., 2], dimensions), dimensions, on_value=True, off_value=False)
+        crossed = forced | (draws[..., 3 : 3 + dimensions] < self.crossover)
+        trials = tf.where(crossed, mutants, parents)
+        return tf.where((trials < 0) | (trials > 1), draws[..., 3 + dimensions :], trials)
+
+    def _converged(self, energies: tf.Tensor) -> tf.Tensor:
+        return tf.math.reduce_std(energies, axis=1) <= self.tolerance * tf.abs(tf.reduce_mean(energies, axis=1))
+
+
+def _leader(energies: tf.Tensor, solves: tf.Tensor) -> tf.Tensor:
+    """[B]: the least energy's place, among those that solve where there are any."""
+    eligible = solves | ~tf.reduce_any(solves, axis=1, keepdims=True)
+    return tf.argmin(tf.where(eligible, energies, energies.dtype.max), axis=1)
+
+
+def _best(population: tf.Tensor, energies: tf.Tensor, solves: tf.Tensor) -> tf.Tensor:
+    """[B, 1, dimensions]."""
+    return tf.gather(population, _leader(energies, solves)[:, tf.newaxis], axis=1, batch_dims=1)
+
+
+def _whole(uniform: tf.Tensor, count: int) -> tf.Tensor:
+    """Whole numbers in [0, count) from numbers in [0, 1)."""
+    return tf.minimum(tf.cast(uniform * tf.cast(count, tf.float32), tf.int32), count - 1)

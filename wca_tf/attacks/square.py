@@ -1,0 +1,203 @@
+"""Square Attack (Andriushchenko et al., ECCV 2020): a black box, by random search over squares.
+
+For a random net a proposal is kept when the mean loss over fresh draws improves on the mean that its predecessor was
+kept for (Croce & Hein's variant for randomised defences); the search ends where none of the draws gives the label.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks.attack import BallAttack
+from wca_tf.attacks.batch import Batch, per_image, replace_rows
+from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.attacks.target import Target
+from wca_tf.seeds import fold_in, uniform_by_index
+
+# The share of pixels is halved after so many proposals.
+HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+# Proposals whose random numbers are drawn at a time.
+BLOCK = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class SquareAttack(BallAttack):
+    """Square Attack on the margin of logits, averaged over draws.
+
+    Attributes:
+        queries: proposals per image; each costs a random net `eot_samples` answers.
+        initial_share: p, of the pixels that the first squares cover.
+        bound: an image is lost when the share of draws that give its label is at most this.
+    """
+
+    queries: int = 5000
+    initial_share: float = 0.8
+    bound: float = dataclasses.field(default=0.01, metadata={"zero": True})
+
+    @property
+    def passes(self) -> int:
+        return self.queries
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        shape = batch.images.shape[1:]
+        start = _START[self.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
+        best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
+        held = self._survive(target, best, batch, fold_in(seed, 1, 0))
+        for first, last, size in self._phases(shape):
+            best, held = self._search(target, batch, epsilon, seed, best, held, first, last, size)
+        return best
+
+    def _phases(self, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+        """(first proposal, last proposal + 1, side of the square) for each size of squares; none has index 0."""
+        edges = [0, *HALVED_AFTER, math.inf]
+        phases = []
+        for halvings, (low, high) in enumerate(zip(edges, edges[1:])):
+            first, last = low + (low > 0), min(high + 1, self.queries - 1)
+            if first < last:
+                phases.append((first + 1, last + 1, _side(self.norm, self.initial_share / 2**halvings, shape)))
+        return phases
+
+    def _survive(self, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor) -> Survival:
+        return survival(target, target.features(images), batch, seed, self.eot_samples)
+
+    def _search(
+        self,
+        target: Target,
+        batch: Batch,
+        epsilon: tf.Tensor,
+        seed: tf.Tensor,
+        best: tf.Tensor,
+        held: Survival,
+        first: int,
+        last: int,
+        size: int,
+    ) -> tuple[tf.Tensor, Survival]:
+        """Proposals `first` to `last` with squares of side `size`."""
+        propose, numbers = _PROPOSALS[self.norm], 5 + batch.images.shape[3]
+        draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
+        query = tf.constant(first)
+        while query < last and tf.reduce_any(held.probability > self.bound):
+            if query == first or (query - first) % BLOCK == 0:
+                draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
+            rows = tf.where(held.probability > self.bound)[:, 0]
+            part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
+            uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
+            proposal = propose(incumbent, part.images, epsilon, size, uniforms)
+            after = self._survive(target, proposal, part, fold_in(seed, 1, query))
+            kept = (after.margin < before.margin) | (after.probability <= self.bound)
+            best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
+            after = after.where(kept, before)
+            held = Survival(*(replace_rows(old, rows, new) for old, new in zip(held, after)))
+            query += 1
+        return best, held
+
+
+def _side(norm: str, share: float, shape: tuple[int, ...]) -> int:
+    height, width = shape[:2]
+    side = max(round(math.sqrt(share * height * width)), 1 if norm == "linf" else 3)
+    if norm == "l2" and side % 2 == 0:
+        side += 1
+    return min(side, height, width)
+
+
+def _corner(uniform: tf.Tensor, length: int, size: int) -> tf.Tensor:
+    """[B]: a square's first row or column, uniform over those that fit."""
+    return tf.cast(uniform * (length - size + 1), tf.int32)
+
+
+def _window(uniforms: tf.Tensor, shape: tuple[int, ...], size: int) -> tf.Tensor:
+    """[B, H, W, 1] of 0 and 1: a square at the place that two uniform numbers [B, 2] say."""
+    inside = []
+    for axis in (0, 1):
+        first = _corner(uniforms[:, axis], shape[axis], size)[:, tf.newaxis]
+        place = tf.range(shape[axis])[tf.newaxis]
+        inside.append(tf.cast((place >= first) & (place < first + size), tf.float32))
+    return (inside[0][:, :, tf.newaxis] * inside[1][:, tf.newaxis])[..., tf.newaxis]
+
+
+def _signs(uniforms: tf.Tensor) -> tf.Tensor:
+    """[B, 1, 1, channels] of ±1."""
+    return tf.where(uniforms < 0.5, -1.0, 1.0)[:, tf.newaxis, tf.newaxis]
+
+
+def _linf_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor) -> tf.Tensor:
+    """Vertical stripes of ±epsilon, one pixel wide."""
+    return epsilon * tf.where(uniform_by_index(seed, indices, (1, *shape[1:])) < 0.5, -1.0, 1.0) * tf.ones(shape)
+
+
+def _linf_proposal(
+    incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int, uniforms: tf.Tensor
+) -> tf.Tensor:
+    """A square of ±epsilon per channel."""
+    change = 2 * epsilon * _signs(uniforms[:, 5:]) * _window(uniforms[:, :2], images.shape[1:], size)
+    inside = tf.clip_by_value(incumbent + change - images, -epsilon, epsilon)
+    return tf.clip_by_value(images + inside, 0.0, 1.0)
+
+
+def _normalise(perturbation: tf.Tensor, axis: list[int]) -> tf.Tensor:
+    norm = tf.sqrt(tf.reduce_sum(tf.square(perturbation), axis=axis, keepdims=True))
+    return tf.math.divide_no_nan(perturbation, norm)
+
+
+def _l2_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor) -> tf.Tensor:
+    """A grid of 5×5 patterns with random signs, of norm epsilon."""
+    height, width, channels = shape
+    size = max(min(height, width) // 5, 1)
+    tiles = (height // size, width // size)
+    signs = tf.where(uniform_by_index(seed, indices, (*tiles, channels)) < 0.5, -1.0, 1.0)
+    pattern = np.tile(_pattern(size), tiles)[np.newaxis, ..., np.newaxis]
+    whole = tf.repeat(tf.repeat(signs, size, axis=1), size, axis=2) * tf.constant(pattern, tf.float32)
+    rest = [height - tiles[0] * size, width - tiles[1] * size]
+    whole = tf.pad(whole, [[0, 0], *([r // 2, r - r // 2] for r in rest), [0, 0]])
+    return epsilon * _normalise(whole, [1, 2, 3])
+
+
+def _l2_proposal(
+    incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int, uniforms: tf.Tensor
+) -> tf.Tensor:
+    """The norm spent in a second square, and what is unspent, moved into a pattern in a first one."""
+    shape = images.shape[1:]
+    delta = incumbent - images
+    here, there = _window(uniforms[:, :2], shape, size), _window(uniforms[:, 2:4], shape, size)
+    spent = tf.reduce_sum(tf.square(delta), axis=[1, 2, 3], keepdims=True)
+    both = tf.reduce_sum(tf.square(delta * tf.maximum(here, there)), axis=[1, 2], keepdims=True)
+    budget = tf.sqrt(tf.maximum(tf.square(epsilon) - spent, 0.0) / shape[2] + both)
+
+    upright = tf.constant(_pattern(size), tf.float32)
+    pattern = tf.where((uniforms[:, 4] < 0.5)[:, tf.newaxis, tf.newaxis], upright, tf.transpose(upright))
+    placed = _place(pattern, uniforms[:, :2], shape, size)[..., tf.newaxis] * _signs(uniforms[:, 5:])
+    moved = _normalise(placed + _normalise(delta * here, [1, 2]), [1, 2]) * budget
+    delta = delta * (1 - tf.maximum(here, there)) + moved
+    return tf.clip_by_value(images + epsilon * _normalise(delta, [1, 2, 3]), 0.0, 1.0)
+
+
+def _place(pattern: tf.Tensor, uniforms: tf.Tensor, shape: tuple[int, ...], size: int) -> tf.Tensor:
+    """[B, H, W]: patterns [B, size, size] at the places of `_window`."""
+    rows, columns = (
+        tf.one_hot(_corner(uniforms[:, axis], shape[axis], size)[:, tf.newaxis] + tf.range(size), shape[axis])
+        for axis in (0, 1)
+    )
+    return tf.einsum("bih,bij,bjw->bhw", rows, pattern, columns)
+
+
+def _pattern(size: int) -> np.ndarray:
+    """[size, size] of norm 1: a hill over the upper half and a valley over the lower (Square Attack, section 3.3)."""
+    half = size // 2
+    pattern = np.concatenate([_hill(half, size), -_hill(size - half, size)])
+    return pattern / np.linalg.norm(pattern)
+
+
+def _hill(height: int, width: int) -> np.ndarray:
+    """[height, width] of norm 1: sums of 1/k² over rectangles that grow about the centre."""
+    hill = np.zeros((height, width))
+    row, column = height // 2, width // 2
+    for k in range(max(row, column) + 1):
+        rows = slice(max(row - k, 0), min(row + k + 1, height))
+        hill[rows, max(column - k, 0) : min(column + k + 1, width)] += 1 / (k + 1) ** 2
+    return hill / max(np.linalg.norm(hill), np.finfo(float).tiny)
+
+
+_START = {"linf": _linf_start, "l2": _l2_start}
+_PROPOSALS = {"linf": _linf_proposal, "l2": _l2_proposal}

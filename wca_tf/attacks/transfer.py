@@ -1,0 +1,56 @@
+"""Transfer: images made on another net, tried on this one (Papernot et al., 2016)."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from wca_tf.attacks.attack import BallAttack
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.objectives import check_objective
+from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer(BallAttack):
+    """Projected gradient on another net; parameters as for `ProjectedGradient`.
+
+    Attributes:
+        source: the other net; None for the attacked net without its noise.
+    """
+
+    source: Target | None = None
+    climbs: str = "margin"
+    steps: int = 40
+    relative_step_size: float = 0.1
+
+    @property
+    def passes(self) -> int:
+        return self.steps
+
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
+        source = self._source(target)
+        check_objective(self.climbs, source, images, self.targeted)
+        classes = {net.num_classes for net in (source, target)} - {None}
+        if len(classes) > 1:
+            raise InputError(f"expected a source of as many classes as the net's, received {sorted(classes)}")
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        attack = ProjectedGradient(
+            self.epsilon,
+            self.climbs,
+            self.steps,
+            self.relative_step_size,
+            norm=self.norm,
+            eot_samples=self.eot_samples,
+            targeted=self.targeted,
+        )
+        return attack.perturb(self._source(target), batch, epsilon, seed)
+
+    def _source(self, target: Target) -> Target:
+        if self.source is not None:
+            return self.source
+        if not isinstance(target, HeadNoiseTarget):
+            raise InputError("transfer expects a source: this net has no known form without its noise")
+        return target.without_noise()
