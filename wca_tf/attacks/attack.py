@@ -33,9 +33,6 @@ class Attack(abc.ABC):
     eot_samples: int = dataclasses.field(default=50, kw_only=True)
     targeted: bool = dataclasses.field(default=False, kw_only=True)
 
-    # Of gradient attacks, a field: the name in OBJECTIVES of what is climbed.
-    objective = None
-
     def __post_init__(self) -> None:
         _check_fields(self)
 
@@ -87,6 +84,11 @@ class Attack(abc.ABC):
         """Forward passes, with a backward one where there is a gradient, that an image costs at most."""
 
     @property
+    def climbed(self) -> str | None:
+        """The objective whose gradient the attack follows on the net itself, if any."""
+        return getattr(self, "objective", None)
+
+    @property
     def radius(self) -> tf.Tensor:
         return tf.constant(0.0)
 
@@ -96,8 +98,8 @@ class Attack(abc.ABC):
 
     def check_target(self, target: Target, images: tf.Tensor) -> None:
         """Raise InputError when the target cannot give what the attack needs."""
-        if self.objective is not None:
-            check_objective(self.objective, target, images, self.targeted)
+        if self.climbed:
+            check_objective(self.climbed, target, images, self.targeted)
 
     def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor) -> None:
         """Raise RuntimeError when a result is out of [0, 1]."""
@@ -110,12 +112,12 @@ class Attack(abc.ABC):
 
         None for an attack without gradients.
         """
-        if self.objective is None:
+        if not self.climbed:
             return None
-        check_objective(self.objective, target, images)
+        check_objective(self.climbed, target, images)
         labels = tf.cast(labels, tf.int64)
         batch = Batch(images, labels, tf.zeros_like(labels))
-        return _zero_gradients(target, batch, make_seed(seed), self.objective, self.eot_samples).numpy()
+        return _zero_gradients(target, batch, make_seed(seed), self.climbed, self.eot_samples).numpy()
 
 
 @dataclasses.dataclass(frozen=True)

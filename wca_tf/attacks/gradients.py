@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.batch import Batch, replace_rows
 from wca_tf.attacks.objectives import OBJECTIVES, survival_of
 from wca_tf.attacks.target import Target
 from wca_tf.seeds import make_seed
@@ -34,6 +34,12 @@ class Survival(NamedTuple):
 
     def take(self, rows: tf.Tensor) -> "Survival":
         return Survival(tf.gather(self.probability, rows), tf.gather(self.margin, rows))
+
+    def replace(self, rows: tf.Tensor, new: "Survival") -> "Survival":
+        """This with `new` at `rows`."""
+        return Survival(
+            replace_rows(self.probability, rows, new.probability), replace_rows(self.margin, rows, new.margin)
+        )
 
     def where(self, condition: tf.Tensor, other: "Survival") -> "Survival":
         """This where `condition` [B], else `other`."""
@@ -105,5 +111,7 @@ def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tup
     for first in tf.range(most, draws, most):
         count = tf.minimum(most, draws - first)
         values = part(target.starting_at(first), count)
-        total = [so_far + value * (tf.cast(count, tf.float32) / draws) for so_far, value in zip(total, values)]
+        total = [
+            so_far + value * (tf.cast(count, tf.float32) / draws) for so_far, value in zip(total, values, strict=True)
+        ]
     return tuple(total)

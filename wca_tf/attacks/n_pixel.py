@@ -1,6 +1,7 @@
 """The n-pixel attack (Su et al., IEEE TEC 2019): a black box, by differential evolution of a few pixels."""
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -74,7 +75,9 @@ class NPixel(Attack):
             some = batch.take(owners[chosen])
             features = target.features(paint(some.images, vectors[chosen]))
 
-            def outcome(target: Target, draws: int | tf.Tensor, some: Batch = some, features: tf.Tensor = features):
+            def outcome(
+                target: Target, draws: int | tf.Tensor, some: Batch = some, features: tf.Tensor = features
+            ) -> Any:
                 logits = target.logits(features, seed, draws)
                 return _energy(logits, some), survival_of(logits, some)[0]
 

@@ -1,4 +1,4 @@
-"""Random points of the ball, of which the worst counts: what an attack must beat to be one (criterion 4 of the paper)."""
+"""Random points of the ball, of which the worst counts: what other attacks must beat (criterion 4 of the paper)."""
 
 import dataclasses
 

@@ -5,6 +5,7 @@ kept for (Croce & Hein's variant for randomised defences); the search ends where
 """
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -51,9 +52,9 @@ class SquareAttack(BallAttack):
 
     def _phases(self, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
         """(first proposal, last proposal + 1, side of the square) for each size of squares; none has index 0."""
-        edges = [0, *HALVED_AFTER, math.inf]
+        edges = (0, *HALVED_AFTER, self.queries)
         phases = []
-        for halvings, (low, high) in enumerate(zip(edges, edges[1:])):
+        for halvings, (low, high) in enumerate(itertools.pairwise(edges)):
             first, last = low + (low > 0), min(high + 1, self.queries - 1)
             if first < last:
                 phases.append((first + 1, last + 1, _side(self.norm, self.initial_share / 2**halvings, shape)))
@@ -89,7 +90,7 @@ class SquareAttack(BallAttack):
             kept = (after.margin < before.margin) | (after.probability <= self.bound)
             best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
             after = after.where(kept, before)
-            held = Survival(*(replace_rows(old, rows, new) for old, new in zip(held, after)))
+            held = held.replace(rows, after)
             query += 1
         return best, held
 

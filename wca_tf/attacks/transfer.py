@@ -32,9 +32,8 @@ class Transfer(BallAttack):
     def check_target(self, target: Target, images: tf.Tensor) -> None:
         source = self._source(target)
         check_objective(self.climbs, source, images, self.targeted)
-        classes = {net.num_classes for net in (source, target)} - {None}
-        if len(classes) > 1:
-            raise InputError(f"expected a source of as many classes as the net's, received {sorted(classes)}")
+        if None not in (source.num_classes, target.num_classes) and source.num_classes != target.num_classes:
+            raise InputError(f"expected a source of {target.num_classes} classes, received {source.num_classes}")
 
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         attack = ProjectedGradient(

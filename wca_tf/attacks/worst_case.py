@@ -51,8 +51,7 @@ class WorstCase(BallAttack):
                     lower = now.below(before)
                     kept = tf.where(per_image(lower), found, tf.gather(worst, rows))
                     worst = replace_rows(worst, rows, kept)
-                    now = now.where(lower, before)
-                    held = Survival(*(replace_rows(old, rows, new) for old, new in zip(held, now)))
+                    held = held.replace(rows, now.where(lower, before))
         return worst
 
 
@@ -87,8 +86,18 @@ class AutoAttackRand(WorstCase):
     rho: float = 0.75
 
     def rounds(self) -> Sequence[tuple[BallAttack, int]]:
-        common = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
-        return [(AutoPGD(self.epsilon, name, self.steps, self.rho, **common), 1) for name in ("ce", "dlr")]
+        return [(self._auto_pgd(objective), 1) for objective in ("ce", "dlr")]
+
+    def _auto_pgd(self, objective: str) -> AutoPGD:
+        return AutoPGD(
+            self.epsilon,
+            objective,
+            self.steps,
+            self.rho,
+            norm=self.norm,
+            eot_samples=self.eot_samples,
+            targeted=self.targeted,
+        )
 
     def check_target(self, target: Target, images: tf.Tensor) -> None:
         for attack, _ in self.rounds():
