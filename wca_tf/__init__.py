@@ -19,6 +19,9 @@ _MODULES = {
     "build_attack": "wca_tf.attacks",
     "train": "wca_tf.training",
     "evaluate": "wca_tf.evaluation.runner",
+    "evaluate_model": "wca_tf.evaluation.runner",
+    "target_of": "wca_tf.attacks.target",
+    "RandomNetTarget": "wca_tf.attacks.target",
 }
 __all__ = ["__version__", *_MODULES]
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from wca_tf.attacks import parse_attack
+from wca_tf.attacks import entry_of, parse_attack
 from wca_tf.backbones import BACKBONES
 from wca_tf.errors import InputError
 
@@ -85,6 +85,7 @@ class EvaluateConfig:
     batch_size: int = option(100, "images attacked at a time; does not change the results")
     seed: int = option(0, "decides the attacks' random starts and draws, and the draws that judge them")
     tfds_data_dir: str = option("", "where TFDS data are; empty takes the training run's")
+    checklist: bool = option(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -93,13 +94,13 @@ class EvaluateConfig:
         self.parsed_epsilons()
 
     def identity(self) -> dict[str, Any]:
-        """The fields that decide the numbers: all but how many images are attacked at a time, and where they are."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if k not in ("batch_size", "tfds_data_dir")}
+        """What all attacks of an evaluation share: which images, the seed, and the draws."""
+        return {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
 
     def parsed_attacks(self) -> list[tuple[str, dict[str, Any]]]:
         """[(the attack as written, its parameters)], in order; raises InputError for an unknown one."""
         attacks = [(text, parse_attack(text, self.eot_samples)) for text in _split_list(self.attacks, "--attacks")]
-        norms = {parameters["norm"] for _, parameters in attacks}
+        norms = {parameters["norm"] for name, parameters in attacks if entry_of(name).has_radius}
         if len(norms) > 1:
             raise InputError(f"expected attacks of one norm, whose radii compare; received {', '.join(sorted(norms))}")
         return attacks
@@ -107,7 +108,8 @@ class EvaluateConfig:
     def parsed_epsilons(self) -> list[float]:
         """The radii, in order; raises InputError for one out of range (linf: [0, 1]), or there twice."""
         epsilons = [_parse_epsilon(text) for text in _split_list(self.epsilons, "--epsilons")]
-        if self.parsed_attacks()[0][1]["norm"] == "linf" and max(epsilons) > 1:
+        norms = {parameters.get("norm") for _, parameters in self.parsed_attacks()}
+        if "linf" in norms and max(epsilons) > 1:
             raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}")
         if len(set(epsilons)) < len(epsilons):
             raise InputError(f"expected each radius of --epsilons once, received {self.epsilons!r}")

@@ -2,10 +2,23 @@
 
     bin/evaluate --model_dir=runs/digits_anisotropic --attacks=fgsm,pgd,z_margin --epsilons=8/255,0.1
 
-Prints a table and writes results.json (every number with its 95 % interval) and examples.npz (per image). fgsm, bim and
-pgd are the paper's protocol; margin and z_margin are adapted to the noise. "one draw" is the paper's accuracy,
-"expected" the mean of the exact P(correct), "n queries" what is left when an attacker may ask n times.
+Prints a table and writes report.html, results.json (every number with its 95 % interval), examples.npz (per image) and
+model_card.md. "one draw" is the paper's accuracy, "expected" the mean of the exact P(correct), "n queries" what is left
+when an attacker may ask n times. Killed, the same command goes on; with other --attacks, it adds them.
+
+Attacks, with parameters after colons (pgd:steps=40:norm=l2; targeted=true where you want a class):
+  fgsm bim pgd pgd_restarts      the paper's white box: cross-entropy, mean over --eot_samples draws
+  cw n_pixel square              the paper's others: C&W l2 (confidence=5), n pixels (pixels=3), Square
+  apgd_ce apgd_dlr auto_rand     Auto-PGD, and AutoAttack's suite for random nets
+  margin z_margin                adaptive: climb what does not saturate; z_margin knows the noise
+  random_sampling transfer       10,000 random points; images made on another net (source=MODEL_DIR)
+
+--checklist tells whether the numbers rest on obfuscated gradients; --strict exits with 3 when a criterion fails.
+--self_test plants an adversarial image and has every attack find it, and exits with 3 when one does not.
 """
+
+import dataclasses
+import sys
 
 from absl import flags
 
@@ -23,11 +36,23 @@ def main() -> None:
             raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {model_dir}")
     report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
 
+    if flags.FLAGS.strict:
+        config = dataclasses.replace(config, checklist=True)
     import_tensorflow()  # only when the flags are right: it takes seconds
+    if flags.FLAGS.self_test:
+        from wca_tf.evaluation.runner import self_test
+        from wca_tf.evaluation.self_test import format_self_test
+
+        tested = self_test(config, model_dir)
+        print(format_self_test(tested))
+        sys.exit(3 if any(result.passed is False for result in tested) else 0)
     from wca_tf.evaluation.runner import evaluate
     from wca_tf.evaluation.table import format_results
 
-    print(format_results(evaluate(config, model_dir, report_dir)))
+    results = evaluate(config, model_dir, report_dir)
+    print(format_results(results))
+    if flags.FLAGS.strict and any(item["passed"] is False for item in results["checklist"]):
+        sys.exit(3)
 
 
 def console() -> None:
@@ -35,6 +60,8 @@ def console() -> None:
     define_flags(EvaluateConfig)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
     flags.DEFINE_string("report_dir", "", "where the results go; default: MODEL_DIR/evaluations/NAME")
-    show_in_help("model_dir")
-    show_in_help("report_dir")
+    flags.DEFINE_bool("strict", False, "run the checklist, and exit with 3 when a criterion fails")
+    flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
+    for name in ("model_dir", "report_dir", "strict", "self_test"):
+        show_in_help(name)
     run(main, __doc__ or "")

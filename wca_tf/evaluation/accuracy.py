@@ -8,19 +8,24 @@ n_query_accuracy    mean of P(correct)ⁿ: an attacker may ask n times and needs
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from scipy import stats
 
 from wca_tf import alignment
-from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.attacks.gradients import mean_over_draws
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.errors import InputError
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed, normal_by_index
 
 QUERIES = (1, 10, 100)
 # Folded into the evaluation's seed, so that the draws that judge are none of the draws that an attack saw.
 JUDGING_DRAW = 2
+# Draws that estimate P(correct) of a net with noise before its last layer: a 95 % half-width of 0.07 or less.
+ESTIMATING_DRAWS = 200
 
 Number = dict[str, float]
 
@@ -31,10 +36,12 @@ class Judgement:
 
     Attributes:
         correct: whether one draw of the noise gives the label.
-        noise_free_correct: whether the net without noise does.
+        noise_free_correct: whether the net without noise does; NaN where no such net is known.
         probability_correct: P(label | image), over the noise.
         probability_error: 95 % half-width of that number.
-        z_margin: distance to the nearest class, in standard deviations; the plain margin for a net without noise.
+        z_margin: distance to the nearest class, in standard deviations; the plain margin for a net without noise; for a
+            net with noise anywhere, the margin's mean over draws, over its deviation.
+        draws: how many draws the probability is estimated from; 0 where it is exact.
     """
 
     correct: np.ndarray
@@ -42,15 +49,27 @@ class Judgement:
     probability_correct: np.ndarray
     probability_error: np.ndarray
     z_margin: np.ndarray
+    draws: np.ndarray
 
-    def numbers(self) -> dict[str, Number | dict[str, Number]]:
-        """The four numbers as they stand in results.json."""
+    def numbers(self) -> dict[str, Any]:
+        """The four numbers as they stand in results.json; None for a noise-free net that is not known."""
+        known = not np.isnan(self.noise_free_correct).any()
         return {
             "accuracy": mean_with_interval(self.correct),
             "expected_accuracy": mean_with_interval(self.probability_correct),
-            "noise_free_accuracy": mean_with_interval(self.noise_free_correct),
-            "n_query_accuracy": {str(n): mean_with_interval(self.probability_correct**n) for n in QUERIES},
+            "noise_free_accuracy": mean_with_interval(self.noise_free_correct) if known else None,
+            "n_query_accuracy": {str(n): mean_with_interval(self.n_query_probability(n)) for n in QUERIES},
         }
+
+    def n_query_probability(self, queries: int) -> np.ndarray:
+        """P(correct)ⁿ per image [N]; for k of J draws without bias, as the share of n draws that are all correct."""
+        estimated = self.draws > 0
+        if not estimated.any():
+            return self.probability_correct**queries
+        hits = np.round(self.probability_correct * self.draws)
+        left = np.arange(queries)
+        shares = np.clip(hits[:, np.newaxis] - left, 0, None) / np.maximum(self.draws[:, np.newaxis] - left, 1)
+        return np.where(estimated, np.prod(shares, axis=1), self.probability_correct**queries)
 
     @classmethod
     def concatenate(cls, parts: list["Judgement"]) -> "Judgement":
@@ -59,19 +78,71 @@ class Judgement:
 
 
 def judge(
-    target: HeadNoiseTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: int | tf.Tensor
+    target: HeadNoiseTarget | RandomNetTarget,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    indices: tf.Tensor,
+    seed: int | tf.Tensor,
 ) -> Judgement:
-    """Judge images [B, H, W, channels]; an image's numbers depend on `seed` and its index, not on its batch."""
+    """Judge images [B, H, W, channels]; an image's numbers depend on `seed` and its index, not on its batch.
+
+    Those of a net with noise anywhere are estimates from `ESTIMATING_DRAWS` draws.
+
+    Raises:
+        InputError: logits that are NaN or Inf.
+    """
+    if isinstance(target, RandomNetTarget):
+        return _judge_by_draws(target, images, labels, make_seed(seed))
     mean, noisy, z_margins = (value.numpy() for value in _logits(target, images, labels, indices, make_seed(seed)))
+    _check_finite(mean)
     labels = np.asarray(labels)
     probability, error = probability_correct(mean, labels, target.logit_scale.numpy())
     return Judgement(
         correct=noisy.argmax(axis=1) == labels,
-        noise_free_correct=mean.argmax(axis=1) == labels,
+        noise_free_correct=(mean.argmax(axis=1) == labels).astype(np.float64),
         probability_correct=probability,
         probability_error=error,
         z_margin=z_margins,
+        draws=np.zeros(len(labels), np.int64),
     )
+
+
+def _judge_by_draws(target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> Judgement:
+    classes = tf.cast(labels, tf.int64)
+    first, hits, margin, square = (v.numpy() for v in _draws(target, images, classes, fold_in(seed, JUDGING_DRAW)))
+    _check_finite(margin)
+    noise_free = np.full(len(hits), np.nan)
+    if target.noise_free_logits is not None:
+        noise_free[:] = target.noise_free_logits(images).numpy().argmax(axis=1) == classes.numpy()
+    intervals = [mean_with_interval(np.arange(ESTIMATING_DRAWS) < round(s * ESTIMATING_DRAWS)) for s in hits]
+    deviation = np.sqrt(np.maximum(square - margin**2, 0))
+    return Judgement(
+        correct=first.astype(bool),
+        noise_free_correct=noise_free,
+        probability_correct=hits.astype(np.float64),
+        probability_error=np.array([(number["high"] - number["low"]) / 2 for number in intervals]),
+        z_margin=np.divide(margin, deviation, out=margin.copy(), where=deviation > 1e-6 * np.abs(margin)),
+        draws=np.full(len(hits), ESTIMATING_DRAWS),
+    )
+
+
+@tf.function(jit_compile=False)
+def _draws(target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """(first draw correct, share of draws correct, mean margin, mean square of the margin), each [B]."""
+
+    def part(target: RandomNetTarget, draws: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
+        logits = target.logits(images, seed, draws)
+        hits = tf.cast(tf.argmax(logits, axis=-1) == labels, tf.float32)
+        margins = alignment.margin(logits, labels)
+        return tuple(tf.reduce_mean(values, axis=0) for values in (hits, margins, tf.square(margins)))
+
+    first = tf.argmax(target.logits(images, seed, 1)[0], axis=-1) == labels
+    return first, *mean_over_draws(part, target, ESTIMATING_DRAWS)
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if not np.isfinite(values).all():
+        raise InputError("expected finite logits, received NaN or Inf: the net's logits overflow")
 
 
 @tf.function(jit_compile=False)

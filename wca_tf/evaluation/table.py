@@ -2,48 +2,78 @@
 
 from typing import Any
 
-COLUMNS = ("attack", "kind", "one draw [95 %]", "expected", "noise-free", "10 queries", "100 queries", "zero grad")
+from wca_tf.attacks import entry_of
 
-PAPER_ATTACKS = ("fgsm", "bim", "pgd")
+COLUMNS = (
+    "attack",
+    "kind",
+    "one draw [95 %]",
+    "expected",
+    "noise-free",
+    "10 queries",
+    "100 queries",
+    "zero grad",
+    "l2",
+)
+
+VARIED_BY_THE_PAPER = {"confidence", "pixels"}
 
 
 def format_results(results: dict[str, Any]) -> str:
     """A table in plain text: a block per epsilon, percentages, the paper's attacks marked apart from adaptive ones."""
-    training = results["training"]
-    lines = [
-        f"{results['dataset']} {results['split']}, {results['num_examples']} images: {training['backbone']}, "
-        f"covariance {training['covariance']}, epoch {results['model']['epoch']} of {training['epochs']}"
-        + ("" if results["model"]["training_complete"] else ", UNFINISHED")
-        + " (accuracy in %)",
-    ]
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     for worst in results["worst_case"]:
         rows.append((f"epsilon {worst['epsilon']:.4g}",) + ("",) * (len(COLUMNS) - 1))
-        for attack in results["attacks"]:
-            if attack["epsilon"] == worst["epsilon"]:
-                rows.append(_row("  " + attack["name"], kind(attack), attack))
-        rows.append(("  worst case", "per image", "", percent(worst["expected_accuracy"]), "", "", "", ""))
+        rows += [_row("  " + a["name"], kind(a), a) for a in results["attacks"] if a["epsilon"] == worst["epsilon"]]
+        cells = ("  worst case", "per image", "", percent(worst["expected_accuracy"]))
+        rows.append(cells + ("",) * (len(COLUMNS) - len(cells)))
+    without_radius = [attack for attack in results["attacks"] if attack["epsilon"] is None]
+    if without_radius:
+        rows.append(("no radius",) + ("",) * (len(COLUMNS) - 1))
+        rows += [_row("  " + attack["name"], kind(attack), attack) for attack in without_radius]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    lines = [_header(results)]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
+    return "\n".join(lines + _checklist(results["checklist"]))
+
+
+def _header(results: dict[str, Any]) -> str:
+    what = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
+    training, model = results["training"], results["model"]
+    if training:
+        what += f": {training['backbone']}, covariance {training['covariance']}"
+        what += f", epoch {model['epoch']} of {training['epochs']}"
+        what += "" if model["training_complete"] else ", UNFINISHED"
+    return what + " (accuracy in %)"
+
+
+def _checklist(checklist: list[dict[str, Any]]) -> list[str]:
+    verdict = {True: "pass", False: "FAIL", None: "n/a "}
+    lines = [f"  {verdict[item['passed']]}  {item['criterion']}: {item['evidence']}" for item in checklist]
+    return ["checklist", *lines] if lines else []
 
 
 def kind(attack: dict[str, Any]) -> str:
     """Whether an attack is of the paper's protocol, a variant of it, or adapted to the defence."""
-    if attack["config"]["objective"] != "ce":
+    config = attack["config"]
+    if config.get("objective", config.get("climbs")) in ("margin", "z_margin"):
         return "adaptive"
-    return "paper" if attack["name"] in PAPER_ATTACKS and attack["config"]["eot_samples"] == 50 else "variant"
+    entry = entry_of(attack["name"])
+    usual = {**entry.defaults, "eot_samples": 50}
+    changed = {name for name, value in usual.items() if config.get(name) != value}
+    return "paper" if entry.paper_protocol and changed <= VARIED_BY_THE_PAPER else "variant"
 
 
-def percent(number: dict[str, float]) -> str:
-    """A number's value in per cent, with one decimal."""
-    return f"{100 * number['value']:.1f}"
+def percent(number: dict[str, float] | None) -> str:
+    """A number's value in per cent, with one decimal; a dash for one that is not known."""
+    return "–" if number is None else f"{100 * number['value']:.1f}"
 
 
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
     accuracy = numbers["accuracy"]
     interval = f"{percent(accuracy)} [{100 * accuracy['low']:.1f}, {100 * accuracy['high']:.1f}]"
     zero = numbers.get("zero_gradient_share")
+    distortion = numbers.get("distortion")
     return (
         name,
         kind,
@@ -53,4 +83,5 @@ def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
         percent(numbers["n_query_accuracy"]["10"]),
         percent(numbers["n_query_accuracy"]["100"]),
         "" if zero is None else f"{100 * zero:.1f}",
+        f"{distortion['l2']['median']:.2f}" if distortion else "",
     )

@@ -1,0 +1,103 @@
+"""What the tests of attacks share: images of six pixels, linear nets whose optima are known, and quick parameters."""
+
+import itertools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks import ATTACKS
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.target import HeadNoiseTarget
+
+SHAPE = (2, 3, 1)
+PIXELS = math.prod(SHAPE)
+EPSILON = 0.1
+NORMS = tuple(BALLS)
+# Rounding of sums of steps to float32, on pixels in [0, 1].
+PIXEL_TOLERANCE = 1e-6
+
+# Parameters with which the slow attacks are quick on six pixels.
+_FEW = {
+    "pgd_restarts": ":restarts=2",
+    "apgd_ce": ":steps=20",
+    "apgd_dlr": ":steps=20",
+    "auto_rand": ":steps=20",
+    "cw": ":steps=100:searches=5:learning_rate=0.03:initial_constant=0.1",
+    "n_pixel": ":population=20:generations=10",
+    "square": ":queries=60",
+    "random_sampling": ":points=60",
+}
+QUICK = {name: name + _FEW.get(name, "") for name in ATTACKS}
+IN_A_BALL = [name for name in ATTACKS if ATTACKS[name].has_radius]
+# Every attack with a norm where it has the choice.
+WITH_NORMS = [
+    *(f"{QUICK[name]}:norm={norm}" for name, norm in itertools.product(IN_A_BALL, NORMS)),
+    *(QUICK[name] for name in ATTACKS if not ATTACKS[name].has_radius),
+]
+
+
+def radius_of(text, epsilon):
+    """epsilon for an attack that has a radius, else None."""
+    return epsilon if ATTACKS[text.split(":")[0]].has_radius else None
+
+
+def flatten(images):
+    return tf.reshape(images, [-1, math.prod(images.shape[1:])])
+
+
+def linear_target(weights, scale=None, bias=0.0):
+    """Features are the pixels; logits are features @ weights [F, C] + bias, with noise of scale [C, D]."""
+    weights = tf.constant(weights, tf.float32)
+    scale = tf.zeros([weights.shape[1], 1]) if scale is None else tf.constant(scale, tf.float32)
+    return HeadNoiseTarget(flatten, lambda features: features @ weights + bias, scale)
+
+
+def tanh_target(seed=20, classes=4, scale=0.0):
+    """A net that is not linear: 8 features of tanh."""
+    inner, outer = tf.constant(normal(PIXELS, 8, seed=seed)), tf.constant(normal(8, classes, seed=seed + 1))
+    noise = tf.constant(scale * normal(classes, 5, seed=seed + 2), tf.float32)
+    return HeadNoiseTarget(lambda images: tf.tanh(flatten(images) @ inner), lambda features: features @ outer, noise)
+
+
+def random_images(count, seed=0, shape=SHAPE, low=0.0, high=1.0):
+    return tf.constant(np.random.default_rng(seed).uniform(low, high, (count, *shape)), tf.float32)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def predictions(target, images):
+    """The classes of the net without its noise."""
+    return tf.argmax(target.noise_free_logits(target.features(tf.convert_to_tensor(images))), axis=1).numpy()
+
+
+def batch_of(images, labels, targets=None):
+    """A batch of examples 0, 1, 2, ..."""
+    images = tf.convert_to_tensor(images)
+    labels, indices = tf.constant(np.asarray(labels), tf.int64), tf.range(len(images), dtype=tf.int64)
+    return Batch(images, labels, indices, None if targets is None else tf.constant(targets, tf.int64))
+
+
+def run(attack, target, images, labels, seed=0, indices=None, targets=None):
+    """The attack on examples 0, 1, 2, ... unless `indices` says which."""
+    return attack(target, images, labels, np.arange(len(images)) if indices is None else indices, seed, targets)
+
+
+def perturbations(adversarial, images):
+    """[B, pixels], exact differences."""
+    return (np.asarray(adversarial, np.float64) - np.asarray(images, np.float64)).reshape(len(images), -1)
+
+
+def ascent_direction(weights, labels):
+    """Gradient of h_other − h_label for the first two classes, [B, *SHAPE]."""
+    difference = (weights[:, 1] - weights[:, 0]).reshape(SHAPE)
+    return np.where(np.reshape(labels, [-1, 1, 1, 1]) == 0, difference, -difference)
+
+
+def seeded_net(images, seed):
+    """Noise on the pixels, as by a GaussianNoise layer, inside a net that is not linear."""
+    noisy = images + 0.2 * tf.random.stateless_normal(tf.shape(images), seed)
+    return tf.tanh(flatten(noisy) @ normal(PIXELS, 8, seed=10)) @ normal(8, 3, seed=11)

@@ -1,0 +1,172 @@
+"""Attacks on a set of images, a batch at a time, with a record that a killed evaluation goes on from."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from wca_tf.attacks import build_attack, entry_of, parse_attack
+from wca_tf.attacks.attack import Attack
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import Examples
+from wca_tf.evaluation.accuracy import judge
+from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
+from wca_tf.progress import progress_bar
+from wca_tf.seeds import fold_in, make_seed, uniform_by_index
+
+# A forward pass without a backward one, in passes with both: for the estimate of the time left alone.
+FORWARD = 0.35
+SAVE_EVERY = 2.0  # seconds
+# Folded into the evaluation's seed for the classes that targeted attacks want.
+WANTED_CLASS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """An attack to run: as written, and its radius if it has one. `clean` stands for no attack."""
+
+    name: str
+    epsilon: float | None
+
+    def build(self, eot_samples: int) -> Attack | None:
+        return None if self.name == CLEAN else build_attack(self.name, self.epsilon, eot_samples)
+
+    def config(self, eot_samples: int) -> dict[str, Any]:
+        """The attack's parameters as they stand in results.json."""
+        if self.name == CLEAN:
+            return {}
+        radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
+        return {**radius, **parse_attack(self.name, eot_samples)}
+
+    def work(self, eot_samples: int) -> float:
+        """Passes that an image costs at most."""
+        attack = self.build(eot_samples)
+        if attack is None:
+            return FORWARD
+        return 1 + FORWARD + attack.passes * (1.0 if entry_of(self.name).uses_gradients else FORWARD)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the outcome of an attack depends on, besides the attack, the net and the images."""
+
+    eot_samples: int = 50
+    seed: int = 0
+    batch_size: int = 100
+
+
+def run_attacks(
+    target: HeadNoiseTarget | RandomNetTarget,
+    planned: list[Planned],
+    examples: Examples,
+    settings: Settings,
+    records: Path,
+) -> list[Outcome]:
+    """Each attack's outcome, in order; what `records` has already is not done again."""
+    records.mkdir(parents=True, exist_ok=True)
+    stored = [_stored(records, attack, settings) for attack in planned]
+    left = [
+        attack.work(settings.eot_samples) * (len(examples) - (len(outcome) if outcome else 0))
+        for attack, outcome in zip(planned, stored, strict=True)
+    ]
+    if not any(left):
+        return [outcome for outcome in stored if outcome]
+    with progress_bar(round(sum(left)), "image steps") as progress:
+        return [
+            _attack_all(target, attack, outcome, examples, settings, records, progress)
+            for attack, outcome in zip(planned, stored, strict=True)
+        ]
+
+
+def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | None:
+    """The record of an attack if it is of the same parameters."""
+    outcome = load_outcome(records, planned.name, planned.epsilon)
+    return outcome if outcome and outcome.config == planned.config(settings.eot_samples) else None
+
+
+def _attack_all(
+    target: HeadNoiseTarget | RandomNetTarget,
+    planned: Planned,
+    outcome: Outcome | None,
+    examples: Examples,
+    settings: Settings,
+    records: Path,
+    progress: tqdm,
+) -> Outcome:
+    """The attack's outcome on all examples, recorded every few seconds."""
+    attack = planned.build(settings.eot_samples)
+    work = planned.work(settings.eot_samples)
+    radius = f" {planned.epsilon:.4g}" if attack and planned.epsilon is not None else ""
+    progress.set_description(planned.name + radius, refresh=False)
+    saved = time.monotonic()
+    done = len(outcome) if outcome else 0
+    for batch in _padded_batches(examples, settings.batch_size, done):
+        part = _attack_batch(target, planned, attack, batch, len(examples.class_names), settings)
+        outcome = outcome.extended(part) if outcome else part
+        if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
+            save_outcome(outcome, records)
+            saved = time.monotonic()
+        progress.update(round(len(part) * work))
+    assert outcome is not None  # noqa: S101 there is at least one example
+    return outcome
+
+
+def _attack_batch(
+    target: HeadNoiseTarget | RandomNetTarget,
+    planned: Planned,
+    attack: Attack | None,
+    batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
+    num_classes: int,
+    settings: Settings,
+) -> Outcome:
+    images, labels, indices, count = batch
+    seed = make_seed(settings.seed)
+    started = time.monotonic()
+    adversarial, still, wanted = images, None, None
+    if attack:
+        still = attack.zero_gradients(target, images, labels, fold_in(seed, 0))
+        wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
+        adversarial = attack(target, images, labels, indices, fold_in(seed, 1), wanted)
+    judgement = judge(target, adversarial, labels, indices, seed)
+    unknown = np.full(len(images), np.nan)
+    reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
+    change = adversarial - images
+    whole = Outcome(
+        planned.name,
+        planned.epsilon if attack else 0.0,
+        planned.config(settings.eot_samples),
+        judgement,
+        BALLS["linf"].distance(change).numpy(),
+        BALLS["l2"].distance(change).numpy(),
+        np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
+        unknown if still is None else still.astype(np.float64),
+        reached,
+        adversarial.numpy()[:GALLERY],
+        time.monotonic() - started,
+    )
+    return whole if count == len(images) else whole.first(count)
+
+
+def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:
+    """For each image a class other than its label, by its index."""
+    uniform = uniform_by_index(fold_in(seed, WANTED_CLASS), indices, (1,))[:, 0]
+    offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
+    return (labels + offset) % num_classes
+
+
+def _padded_batches(
+    examples: Examples, batch_size: int, start: int = 0
+) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, int]]:
+    """(images, labels, indices, how many are not padding) from example `start`; batches of one size, traced once."""
+    size = min(batch_size, len(examples))
+    for first in range(start, len(examples), size):
+        indices = np.minimum(np.arange(first, first + size), len(examples) - 1)
+        images = to_float(tf.constant(examples.images[indices]))
+        yield images, tf.constant(examples.labels[indices]), tf.constant(indices), min(size, len(examples) - first)

@@ -1,0 +1,119 @@
+"""What an attack did to each image, in memory and on disk: the records from which results and reports are made."""
+
+import dataclasses
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wca_tf import files
+from wca_tf.errors import InputError, one_line
+from wca_tf.evaluation.accuracy import Judgement
+
+# Adversarial images kept for the report.
+GALLERY = 8
+CLEAN = "clean"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One attack's outcome on the first images of a split; the clean images are an attack without a configuration.
+
+    Attributes:
+        name: the attack as written in `--attacks`, or "clean".
+        epsilon: its radius; None for an attack without one, 0 for the clean images.
+        config: its parameters.
+        judgement: how the images are judged.
+        linf, l2, l0: per image [N], the distance from the clean one; l0 counts pixels.
+        zero_gradients: per image [N], whether the gradient is zero in every pixel; NaN without gradients.
+        target_probability: per image [N], P(the class wanted) of a targeted attack, else NaN.
+        images: [at most 8, H, W, channels], the first adversarial images.
+        seconds: what it took.
+    """
+
+    name: str
+    epsilon: float | None
+    config: dict[str, Any]
+    judgement: Judgement
+    linf: np.ndarray
+    l2: np.ndarray
+    l0: np.ndarray
+    zero_gradients: np.ndarray
+    target_probability: np.ndarray
+    images: np.ndarray
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.linf)
+
+    def extended(self, other: "Outcome") -> "Outcome":
+        """This with the images of `other` behind its own."""
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("linf", "l2", "l0", "zero_gradients", "target_probability")
+        }
+        images = np.concatenate([self.images, other.images])[:GALLERY]
+        judgement = Judgement.concatenate([self.judgement, other.judgement])
+        seconds = self.seconds + other.seconds
+        return dataclasses.replace(self, judgement=judgement, images=images, seconds=seconds, **arrays)
+
+    def first(self, count: int) -> "Outcome":
+        """The outcome on the first `count` images."""
+        names = ("linf", "l2", "l0", "zero_gradients", "target_probability", "images")
+        arrays: dict[str, Any] = {name: getattr(self, name)[:count] for name in names}
+        fields = {f.name: getattr(self.judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
+        return dataclasses.replace(self, judgement=Judgement(**fields), **arrays)
+
+
+def record_path(directory: Path, name: str, epsilon: float | None) -> Path:
+    """Where an outcome is kept: a name that can be read, and a hash that tells all apart."""
+    digest = hashlib.sha256(json.dumps([name, epsilon]).encode()).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9.=-]+", "_", name)[:60]
+    return directory / f"{readable}{'' if epsilon is None else f'-{epsilon:.4g}'}-{digest}.npz"
+
+
+def save_outcome(outcome: Outcome, directory: Path) -> None:
+    """Write the record of an attack on so many images as it has seen."""
+    described = {"name": outcome.name, "epsilon": outcome.epsilon, "config": outcome.config, "seconds": outcome.seconds}
+    arrays: dict[str, Any] = {
+        "described": np.array(json.dumps(described)),
+        **{name: getattr(outcome, name) for name in ("linf", "l2", "l0", "zero_gradients", "target_probability")},
+        "images": outcome.images,
+        **{f"judgement_{f.name}": getattr(outcome.judgement, f.name) for f in dataclasses.fields(Judgement)},
+    }
+    path = record_path(directory, outcome.name, outcome.epsilon)
+    files.write_atomically(path, lambda temporary: np.savez(temporary, **arrays))
+
+
+def load_outcome(directory: Path, name: str, epsilon: float | None) -> Outcome | None:
+    """The record of an attack, or None; raises InputError when the file is broken."""
+    path = record_path(directory, name, epsilon)
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        described = json.loads(str(arrays.pop("described")))
+        fields = {f.name: arrays.pop(f"judgement_{f.name}") for f in dataclasses.fields(Judgement)}
+        return Outcome(**described, judgement=Judgement(**fields), **arrays)
+    except Exception as error:  # NumPy raises whatever zip and its own readers raise
+        raise InputError(f"expected a record in {path}, which cannot be read: {one_line(error)}; remove it") from None
+
+
+def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Arrays of examples.npz: `index`, `label` [N]; per outcome, clean first: names, epsilons [A], numbers [A, N].
+
+    The epsilon of an attack without a radius is NaN.
+    """
+    judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
+    return {
+        "index": np.arange(len(labels)),
+        "label": labels,
+        "attack": np.array([outcome.name for outcome in outcomes]),
+        "epsilon": np.array([np.nan if o.epsilon is None else o.epsilon for o in outcomes]),
+        **{name: np.stack([getattr(o.judgement, name) for o in outcomes]) for name in judged},
+        **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0")},
+    }
