@@ -12,7 +12,9 @@ REQUIREMENTS = [
     "absl-py==2.5.1",
     "h5py==3.14.0",
     "importlib_resources==7.1.0",  # tensorflow-datasets imports it and does not say so
+    "jinja2==3.1.6",
     "keras==3.15.1",
+    "matplotlib==3.11.2",
     "numpy==2.4.6",
     "protobuf==7.36.2",
     "scikit-learn==1.9.1",
@@ -34,11 +36,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.12",
     packages=find_packages(include=["wca_tf", "wca_tf.*"]),
+    package_data={"wca_tf.evaluation": ["templates/*.j2"]},
     install_requires=REQUIREMENTS,
     extras_require={
         "dev": [
             "keras-cv==0.9.0",
-            "matplotlib==3.11.2",
             "mypy==2.4.1",
             "pytest==9.2.0",
             "ruff==0.17.5",

@@ -70,7 +70,7 @@ class Attack(abc.ABC):
         except tf.errors.InvalidArgumentError as error:
             if "the attack's" not in str(error):
                 raise
-            raise InputError("expected finite gradients, received NaN or Inf: the net's logits overflow") from None
+            raise InputError("expected finite gradients and logits, received NaN or Inf: the net overflows") from None
         self.check_reach(adversarial, images)
         return adversarial
 

@@ -95,6 +95,7 @@ def _goal(batch: Batch) -> tuple[float, tf.Tensor]:
 
 def survival_of(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
     """(share of draws [B] in which the attack fails, mean margin [B] by which it does), from logits [S, B, C]."""
+    logits = tf.debugging.check_numerics(logits, "the attack's logits")
     sign, classes = _goal(batch)
     is_class = tf.cast(tf.argmax(logits, axis=-1) == classes, tf.float32)
     held = is_class if batch.targets is None else 1 - is_class

@@ -1,0 +1,337 @@
+"""Objectives and their gradients: EoT against passes per draw, DLR against NumPy, zero gradients, traces."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import (
+    EPSILON,
+    PIXELS,
+    batch_of,
+    flatten,
+    linear_target,
+    normal,
+    random_images,
+    run,
+    seeded_net,
+    tanh_target,
+)
+
+from wca_tf import alignment
+from wca_tf.attacks import ATTACKS, build_attack, gradients, projected_gradient
+from wca_tf.attacks.gradients import expected_gradient, selection_survival, survival
+from wca_tf.attacks.objectives import OBJECTIVES
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.errors import InputError
+from wca_tf.seeds import fold_in, make_seed
+
+
+@pytest.fixture(scope="module")
+def wide_target():
+    """A net that is not linear: 5 features of tanh, 3 classes, noise of a full covariance; and its head's weights."""
+    inner, weights = tf.constant(normal(PIXELS, 5, seed=7)), tf.constant(normal(5, 3, seed=8))
+    scale_tril = tf.constant(np.tril(normal(5, 5, seed=9)))
+    scale = alignment.logit_scale(weights, scale_tril)
+    target = HeadNoiseTarget(lambda images: tf.tanh(flatten(images) @ inner), lambda f: f @ weights + 0.1, scale)
+    return target, weights
+
+
+LABELS = np.array([0, 1, 2, 0])
+
+
+def compiled(target, images, batch, seed, objective="ce", draws=7):
+    return tf.function(expected_gradient)(target, images, batch, seed, objective=objective, draws=draws)
+
+
+def assert_same_gradient(received, expected):
+    """To rounding of sums of tens of float32 terms."""
+    np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+# Expectation over Transformation
+
+
+@pytest.mark.parametrize("draws", [1, 2, 50])
+def test_expected_gradient_is_the_mean_of_naive_gradients(wide_target, draws):
+    """The naive gradient passes through the whole net once per draw, with the noise added to the features."""
+    target, weights = wide_target
+    images, seed = random_images(4), make_seed(3)
+    features = target.features(images)
+    noise = target.logits(features, seed, draws)[:, 0] - target.noise_free_logits(features)[0]
+    feature_noise = noise @ tf.linalg.pinv(weights)  # z with z W = the noise of the logits
+    total, values = np.zeros(images.shape, np.float64), np.zeros(4)
+    for z in feature_noise:
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            logits = target.noise_free_logits(target.features(images) + z)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits)
+        total += tape.gradient(losses, images)
+        values += losses
+    ascent = expected_gradient(target, images, batch_of(images, LABELS), seed, objective="ce", draws=draws)
+    assert_same_gradient(ascent.gradient, total / draws)
+    np.testing.assert_allclose(ascent.values, values / draws, rtol=1e-5)
+    np.testing.assert_array_equal(ascent.features, features)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_gradient_is_that_of_the_values(wide_target, objective):
+    """Against central differences: their error is the third derivative times h², and float32 rounding over h."""
+    target, _ = wide_target
+    images, seed, h = random_images(4), make_seed(3), 1e-2
+    for targets in (None, np.array([1, 2, 0, 2])):
+        if objective == "dlr" and targets is not None:
+            continue  # needs four classes; its formula has a test of its own
+        batch = batch_of(images, LABELS, targets)
+
+        def values(x, batch=batch):
+            return expected_gradient(target, x, batch, seed, objective=objective, draws=20).values.numpy()
+
+        gradient = expected_gradient(target, images, batch, seed, objective=objective, draws=20).gradient.numpy()
+        direction = normal(*images.shape, seed=30)
+        slope = (values(images + h * direction) - values(images - h * direction)) / (2 * h)
+        expected = np.sum(gradient * direction, axis=(1, 2, 3))
+        # The margins have kinks between the draws' nearest rivals: a few of the 20 draws may cross one within h.
+        np.testing.assert_allclose(slope, expected, rtol=0.05, atol=0.05 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("eot_samples", [1, 50])
+def test_zero_noise_is_deterministic_pgd(wide_target, eot_samples):
+    """Bit for bit, against the ten lines that PGD is."""
+    noisy, _ = wide_target
+    target = noisy.without_noise()
+    images, labels = random_images(4), tf.constant(LABELS)
+    epsilon = tf.constant(EPSILON)
+    step_size = 0.1 * epsilon
+    expected = images
+    for _ in range(10):
+        with tf.GradientTape() as tape:
+            tape.watch(expected)
+            logits = noisy.noise_free_logits(noisy.features(expected))
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        moved = expected + step_size * tf.sign(tape.gradient(loss, expected))
+        expected = tf.clip_by_value(images + tf.clip_by_value(moved - images, -epsilon, epsilon), 0.0, 1.0)
+    received = run(build_attack("bim", EPSILON, eot_samples), target, images, labels)
+    np.testing.assert_array_equal(received, expected)
+
+
+@pytest.mark.parametrize(("draws", "parts"), [(1000, [250] * 4), (600, [250, 250, 100])])
+def test_many_draws_of_head_noise_are_made_in_parts(wide_target, draws, parts):
+    """250 at a time, each part of draws of its own."""
+    target, _ = wide_target
+    images, seed, batch = random_images(4), make_seed(3), batch_of(random_images(4), LABELS)
+    total, values, held, margins = np.zeros(images.shape), np.zeros(4), np.zeros(4), np.zeros(4)
+    for first, count in zip(itertools.accumulate([0, *parts[:-1]]), parts, strict=True):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            logits = target.starting_at(first).logits(target.features(images), seed, count)
+            repeated = np.repeat(LABELS[np.newaxis], count, axis=0)
+            losses = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
+        total += tape.gradient(losses, images)
+        values += losses
+        held += np.sum(np.argmax(logits, axis=2) == LABELS, axis=0)
+        own = np.take_along_axis(logits.numpy(), np.repeat(LABELS[np.newaxis, :, np.newaxis], count, axis=0), axis=2)
+        others = np.where(np.arange(3) == LABELS[:, np.newaxis], -np.inf, logits)
+        margins += np.sum(own[..., 0] - others.max(axis=2), axis=0)
+    ascent = compiled(target, images, batch, seed, draws=draws)
+    assert_same_gradient(ascent.gradient, total / draws)
+    np.testing.assert_allclose(ascent.values, values / draws, rtol=1e-5)
+    np.testing.assert_allclose(ascent.survival.probability, held / draws, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(ascent.survival.margin, margins / draws, rtol=1e-5, atol=1e-6)
+    apart = tf.function(survival)(target, target.features(images), batch, seed, draws)
+    np.testing.assert_allclose(apart.probability, held / draws, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(apart.margin, margins / draws, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("draws_per_pass", [1, 3, 7, 50])
+def test_draws_of_a_random_net_in_parts(draws_per_pass):
+    """The parts are of the same draws as the whole: draw i has the seed (seed, i)."""
+    target = RandomNetTarget(seeded_net, draws_per_pass)
+    images, seed = random_images(4), make_seed(5)
+    total = np.zeros(images.shape, np.float64)
+    for draw_seed in [fold_in(seed, draw) for draw in range(7)]:
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, seeded_net(images, draw_seed))
+        total += tape.gradient(loss, images)
+    ascent = compiled(target, images, batch_of(images, LABELS), seed)
+    assert_same_gradient(ascent.gradient, total / 7)
+
+
+# In one pass 5 draws, and 2 + 2 + 1. auto_rand is apgd_ce and apgd_dlr; the others are one of these with other numbers.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pgd",
+        "margin",
+        "pgd_restarts:restarts=2",
+        "apgd_ce:steps=10",
+        "apgd_dlr:steps=10",
+        "cw:steps=50:searches=3:learning_rate=0.03:initial_constant=0.1",
+        "square:queries=10",
+    ],
+)
+def test_the_memory_budget_does_not_change_an_attack(text):
+    images = random_images(6)
+    labels = np.argmax(seeded_net(images, make_seed(1)), axis=1)
+    epsilon = 0.2 if ATTACKS[text.split(":")[0]].has_radius else None
+    attack = build_attack(text, epsilon, eot_samples=5)
+    whole, parts = (run(attack, RandomNetTarget(seeded_net, per_pass), images, labels) for per_pass in (5, 2))
+    assert np.any(whole != images)
+    # Gradients differ in the order of a sum: 1e-7 of their size, which Adam's normalisation in cw magnifies at first.
+    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-4 if text.startswith("cw") else 1e-6)
+
+
+@pytest.mark.parametrize("name", ["pgd", "margin"])
+def test_noise_anywhere(name):
+    images = random_images(64)
+    seeds = [fold_in(make_seed(9), draw) for draw in range(20)]
+
+    def draw(x):
+        return tf.stack([seeded_net(x, seed) for seed in seeds])
+
+    labels = tf.argmax(tf.reduce_mean(draw(images), axis=0), axis=1)
+    attack = build_attack(name, 0.2, eot_samples=5)
+    target = RandomNetTarget(seeded_net, draws_per_pass=2)
+    adversarial = run(attack, target, images, labels)
+    before, after = (np.mean(tf.argmax(draw(x), axis=2) == labels) for x in (images, adversarial))
+    assert after < before - 0.3
+    np.testing.assert_array_equal(run(attack, target, images, labels), adversarial)
+
+
+def test_images_are_chosen_by_many_cheap_draws_or_by_those_of_the_gradient(wide_target):
+    images, batch = random_images(4), batch_of(random_images(4), LABELS)
+    cheap, _ = wide_target
+    ascent = expected_gradient(cheap, images, batch, make_seed(3), objective="ce", draws=5)
+    chosen = tf.function(selection_survival)(cheap, ascent, batch)
+    many = tf.function(survival)(cheap, cheap.features(images), batch, make_seed(0), 1000)
+    np.testing.assert_array_equal(chosen.probability, many.probability)
+    np.testing.assert_array_equal(chosen.margin, many.margin)
+    costly = RandomNetTarget(seeded_net, 5)
+    ascent = expected_gradient(costly, images, batch, make_seed(3), objective="ce", draws=5)
+    assert selection_survival(costly, ascent, batch) is ascent.survival
+
+
+@pytest.mark.parametrize("kind", ["head", "anywhere"])
+def test_equal_numbers_of_draws_are_equal_shares(kind):
+    """To the bit, whatever the parts that the draws were in: between equal shares the margin decides."""
+    images, draws = random_images(200), 1000 if kind == "head" else 10
+    target = tanh_target(scale=1.0) if kind == "head" else RandomNetTarget(seeded_net, draws_per_pass=3)
+    batch = batch_of(images, np.arange(200) % 3)
+    share = tf.function(survival)(target, target.features(images), batch, make_seed(0), draws).probability.numpy()
+    counts = np.round(share.astype(np.float64) * draws)
+    assert len(set(share)) == len(set(counts)) > 5
+
+
+def test_a_better_survival_is_a_lower_probability_and_then_a_lower_margin():
+    one = gradients.Survival(tf.constant([0.1, 0.2, 0.2, 0.2, 0.3]), tf.constant([9.0, 1.0, 2.0, 3.0, 0.0]))
+    other = gradients.Survival(tf.constant([0.2, 0.2, 0.2, 0.2, 0.2]), tf.constant([0.0, 2.0, 2.0, 2.0, 5.0]))
+    assert one.below(other).numpy().tolist() == [True, True, False, False, False]
+
+
+# DLR
+
+
+def dlr_in_numpy(logits, label, target=None):
+    """The formula of Croce & Hein (2020), section 4 and appendix, of one image's logits."""
+    z = np.sort(np.asarray(logits, np.float64))[::-1]
+    if target is not None:
+        return -(logits[label] - logits[target]) / (z[0] - (z[2] + z[3]) / 2 + 1e-12)
+    rival = max(value for number, value in enumerate(logits) if number != label)
+    return -(logits[label] - rival) / (z[0] - z[2] + 1e-12)
+
+
+@pytest.mark.parametrize("targets", [None, np.array([3, 0, 4, 1, 2, 0])])
+def test_dlr_is_the_published_formula(targets):
+    logits, labels = normal(9, 6, 5, seed=31), np.array([0, 1, 2, 3, 4, 2])
+    images = random_images(6)
+    received = OBJECTIVES["dlr"](None, None, tf.constant(logits), batch_of(images, labels, targets))
+    wanted = [None] * 6 if targets is None else targets
+    expected = np.mean([[dlr_in_numpy(*row) for row in zip(draw, labels, wanted, strict=True)] for draw in logits], 0)
+    # Differences of float32 logits of size 1 over differences that may be 0.1: rounding of 1e-6.
+    np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dlr_does_not_change_with_the_scale_of_logits():
+    logits, batch = tf.constant(normal(1, 6, 5, seed=31)), batch_of(random_images(6), [0, 1, 2, 3, 4, 2])
+    small, large = (OBJECTIVES["dlr"](None, None, scale * logits, batch) for scale in (1.0, 1000.0))
+    np.testing.assert_allclose(large, small, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["head", "anywhere"])
+@pytest.mark.parametrize(
+    ("classes", "targeted", "message"),
+    [(2, False, "dlr expects 3 classes"), (2, True, "dlr expects 4 classes"), (3, True, "targeted dlr expects 4")],
+)
+@pytest.mark.parametrize("text", ["apgd_dlr", "auto_rand", "pgd:objective=dlr"])
+def test_dlr_needs_classes(text, classes, targeted, message, kind):
+    target, images = linear_target(normal(PIXELS, classes)), random_images(2)
+    if kind == "anywhere":
+        weights = normal(PIXELS, classes)
+        target = RandomNetTarget(lambda x, seed: flatten(x) @ weights)
+    attack = build_attack(f"{text}:targeted={str(targeted).lower()}", EPSILON)
+    with pytest.raises(InputError, match=message) as raised:
+        run(attack, target, images, np.array([0, 1]), targets=np.array([1, 0]) if targeted else None)
+    assert "\n" not in str(raised.value)
+
+
+def test_dlr_takes_the_least_number_of_classes():
+    images = random_images(2)
+    for classes, targets in ((3, None), (4, np.array([1, 0]))):
+        text = f"pgd:objective=dlr:targeted={str(targets is not None).lower()}"
+        adversarial = run(build_attack(text, EPSILON), tanh_target(classes=classes), images, [0, 1], targets=targets)
+        assert np.all(np.any(adversarial != images, axis=(1, 2, 3)))
+
+
+# Vanished gradients, needs, traces
+
+
+def test_z_margin_needs_noise_behind_the_features():
+    target = RandomNetTarget(seeded_net)
+    with pytest.raises(InputError, match="z_margin expects") as raised:
+        run(build_attack("z_margin", EPSILON), target, random_images(2), np.array([0, 1]))
+    assert "\n" not in str(raised.value)
+    with pytest.raises(InputError, match="z_margin expects"):
+        build_attack("z_margin", EPSILON).zero_gradients(target, random_images(2), np.array([0, 1]), 0)
+
+
+def test_zero_gradients_where_cross_entropy_saturates():
+    images = np.zeros((3, 1, 1, 1), np.float32)
+    images[:, 0, 0, 0] = [1.0, 0.1, 0.0]  # logit differences 300, 30, 0; exp(-300) is 0 in float32, exp(-30) is not
+    images = tf.constant(images)
+    target = linear_target([[150.0, -150.0]])
+    right, wrong = np.array([0, 0, 0]), np.array([1, 1, 1])
+    assert tf.nn.softmax(target.noise_free_logits(flatten(images)))[0].numpy().tolist() == [1.0, 0.0]
+    for name in ("pgd", "pgd_restarts", "apgd_ce"):
+        cross_entropy = build_attack(name, EPSILON, eot_samples=3)
+        assert cross_entropy.zero_gradients(target, images, right, 0).tolist() == [True, False, False]
+        assert cross_entropy.zero_gradients(target, images, wrong, 0).tolist() == [False, False, False]
+    for name in ("margin", "z_margin", "cw"):
+        attack = build_attack(name, EPSILON if ATTACKS[name].has_radius else None)
+        assert attack.zero_gradients(target, images, right, 0).tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks_that_follow_gradients_say_where_there_are_none(name):
+    """Saturated cross-entropy is a zero gradient for those that climb it; None is for those that follow none."""
+    images = tf.ones([2, 1, 1, 1])
+    target = linear_target([[150.0, -150.0, -150.0]])
+    attack = build_attack(name, EPSILON if ATTACKS[name].has_radius else None, eot_samples=3)
+    assert (attack.zero_gradients(target, images, np.array([0, 0]), 0) is not None) == ATTACKS[name].uses_gradients
+
+
+def test_one_trace_for_all_radii_and_seeds():
+    target, images = linear_target(normal(PIXELS, 3)), random_images(4)
+    traces = []
+
+    def features(x):
+        traces.append(x)
+        return flatten(x)
+
+    counted = HeadNoiseTarget(features, target.noise_free_logits, target.logit_scale)
+    for epsilon, seed in itertools.product((0.0, 0.1, 8 / 255), (0, 1)):
+        run(build_attack("pgd", epsilon), counted, images, LABELS % 3, seed=seed)
+    once = len(traces)
+    run(build_attack("pgd", 0.2), counted, images, LABELS % 3)
+    assert len(traces) == once and once <= 2  # AutoGraph may trace a loop's body twice
+    assert projected_gradient.ProjectedGradient(0.1).without_radius() == build_attack("pgd", 0.0)

@@ -1,0 +1,242 @@
+"""The report's figures: SVG that takes the page's text colour, and images as PNG, both for a page that loads nothing.
+
+matplotlib's Figure objects are used without pyplot, so that neither its backend nor a notebook's figures are touched.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import io
+import re
+import warnings
+from typing import Any
+
+import matplotlib
+import numpy as np
+from markupsafe import Markup
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from wca_tf.evaluation.accuracy import Number, mean_with_interval
+
+# Stands for the colour of the page's text, light or dark.
+INK = "#123456"
+COLOURS = ("#2f7fd0", "#d9632a", "#1f9e77", "#b565c4", "#c79a1e", "#3aa7bd", "#d24d6d", "#8a8f3c")
+DASHES = ((), (5.0, 2.0), (1.5, 1.5))
+SIZE = (4.8, 3.1)  # inches; small, so that text is legible when a phone scales the figure down
+STYLE: Any = {
+    "text.parse_math": False,  # names may have dollar signs
+    "svg.fonttype": "none",
+    "svg.hashsalt": "wca_tf",
+    "text.usetex": False,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "lines.linewidth": 1.6,
+}
+LONGEST_NAME = 14
+MOST_NAMES = 20
+# Larger images are shown smaller: the page has to stay a small file.
+LARGEST_PICTURE = 96
+
+
+@dataclasses.dataclass(frozen=True)
+class Stroke:
+    """How a series is drawn, in a figure and in its legend beside it."""
+
+    colour: str
+    dashes: tuple[float, ...] = ()
+    width: float = 1.6
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments for matplotlib's `plot`."""
+        return {"color": self.colour, "linestyle": (0, self.dashes), "linewidth": self.width}
+
+    @property
+    def swatch(self) -> Markup:
+        """A short line for a legend in HTML."""
+        colour = "currentColor" if self.colour == INK else self.colour
+        dashes = " ".join(f"{2 * length:g}" for length in self.dashes) or "none"
+        return Markup(
+            '<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true"><line x1="1" y1="5" x2="29" y2="5" '
+            'stroke="{}" stroke-width="{}" stroke-dasharray="{}"/></svg>'
+        ).format(colour, 2 * self.width, dashes)
+
+
+WORST_CASE = Stroke(INK, width=2.6)
+
+
+def strokes_for(names: list[str]) -> dict[str, Stroke]:
+    """A colour for each series, then the same colours dashed and dotted."""
+    unique = dict.fromkeys(names)
+    count = len(COLOURS)
+    return {name: Stroke(COLOURS[i % count], DASHES[i // count % len(DASHES)]) for i, name in enumerate(unique)}
+
+
+def accuracy_curves(series: list[tuple[list[float], list[Number], Stroke]], xlabel: str) -> Markup:
+    """Expected accuracy against epsilon, each series (epsilons, numbers, stroke) with its 95 % band."""
+    with Drawing("accuracy") as drawing:
+        axes = drawing.axes
+        for epsilons, numbers, stroke in series:
+            low, high, value = ([100 * n[key] for n in numbers] for key in ("low", "high", "value"))
+            axes.fill_between(epsilons, low, high, color=stroke.colour, alpha=0.1, linewidth=0)
+            axes.plot(epsilons, value, marker="o", markersize=3.5, clip_on=False, **stroke.options())
+        axes.set(xlabel=xlabel, ylabel="expected accuracy, %", ylim=(0, 100))
+        axes.set_xlim(left=0)
+    return drawing.svg
+
+
+def histogram(series: list[tuple[np.ndarray, Stroke]], xlabel: str) -> Markup:
+    """Counts of images by distance, the series (distances, stroke) as outlines over common bins."""
+    longest = max([float(values.max()) for values, _ in series if len(values)], default=0.0) or 1.0
+    bins = np.linspace(0, 1.02 * longest, 33)
+    with Drawing("histogram", size=(SIZE[0], 2.5)) as drawing:
+        axes = drawing.axes
+        for values, stroke in series:
+            axes.stairs(np.histogram(values, bins)[0], bins, **stroke.options())
+        axes.set(xlabel=xlabel, ylabel="images")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+    return drawing.svg
+
+
+def n_query_curves(series: list[tuple[np.ndarray, np.ndarray, Stroke]]) -> Markup:
+    """Mean of P(correct)ⁿ against n, each series (n, values per n and image, stroke) with its 95 % band."""
+    with Drawing("queries") as drawing:
+        axes = drawing.axes
+        for queries, probabilities, stroke in series:
+            numbers = [mean_with_interval(values) for values in probabilities]
+            low, high, value = ([100 * n[key] for n in numbers] for key in ("low", "high", "value"))
+            axes.fill_between(queries, low, high, color=stroke.colour, alpha=0.1, linewidth=0)
+            axes.plot(queries, value, **stroke.options())
+        axes.set(xlabel="queries n", ylabel="answered n times without error, %", ylim=(0, 100), xscale="log")
+        axes.set_xlim(left=1)
+        axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    return drawing.svg
+
+
+def spectrum(eigenvalues: np.ndarray, name: str) -> Markup:
+    """Eigenvalues of a covariance, largest first; on a logarithmic axis where they differ much."""
+    shown = np.maximum(eigenvalues, 1e-12 * eigenvalues.max())  # rounding can take a zero below zero
+    with Drawing("spectrum", size=(SIZE[0], 2.6)) as drawing:
+        axes = drawing.axes
+        axes.plot(np.arange(1, len(shown) + 1), shown, "o-", color=COLOURS[0], markersize=3.5, linewidth=1)
+        axes.set(xlabel="number, by size", ylabel=f"eigenvalue of {name}")
+        axes.set_yscale("log" if shown.max() > 30 * shown.min() else "linear")
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    return drawing.svg
+
+
+def alignment_map(squared_cosines: np.ndarray, class_names: list[str]) -> Markup:
+    """Squared cosines [C, D] of each class's weights and each eigenvector, the largest eigenvalue's on the left."""
+    height = 1.1 + 0.19 * min(len(class_names), MOST_NAMES)
+    with Drawing("alignment", size=(SIZE[0], height)) as drawing:
+        axes = drawing.axes
+        shape = squared_cosines.shape
+        image = axes.imshow(
+            squared_cosines, aspect="auto", cmap="viridis", vmin=0, vmax=max(squared_cosines.max(), 1e-12),
+            interpolation="none", extent=(0.5, shape[1] + 0.5, shape[0] - 0.5, -0.5),
+        )  # fmt: skip
+        _name_classes(axes, class_names)
+        axes.set(xlabel="eigenvector of Σ, largest eigenvalue first")
+        drawing.figure.colorbar(image, ax=axes, pad=0.02, aspect=30, label="squared cosine")
+    return drawing.svg
+
+
+def noise_along_weights(quotients: np.ndarray, class_names: list[str], largest: float, mean: float) -> Markup:
+    """w_iᵀΣw_i / ‖w_i‖² of each class as bars, with lines at the largest and the mean eigenvalue of Σ."""
+    height = 0.9 + 0.19 * min(len(class_names), MOST_NAMES)
+    with Drawing("quotients", size=(SIZE[0], height)) as drawing:
+        axes = drawing.axes
+        axes.barh(np.arange(len(quotients)), quotients, color=COLOURS[0], height=0.7)
+        axes.axvline(largest, **Stroke(INK).options())
+        axes.axvline(mean, **Stroke(INK, DASHES[1]).options())
+        _name_classes(axes, class_names)
+        axes.set_ylim(len(quotients) - 0.5, -0.5)
+        axes.set(xlabel="variance of the noise along a class's weights")
+        axes.set_xlim(0, 1.05 * max(largest, quotients.max()))
+    return drawing.svg
+
+
+def picture(pixels: np.ndarray) -> str:
+    """A data URI of an image [H, W, channels] in [0, 1] as PNG; channels that are no colours are averaged to grey."""
+    values = np.round(255 * np.clip(pixels, 0, 1)).astype(np.uint8)
+    if values.shape[2] != 3:
+        values = np.round(values.mean(axis=2)).astype(np.uint8)
+    image = Image.fromarray(values)
+    image.thumbnail((LARGEST_PICTURE, LARGEST_PICTURE))
+    contents = io.BytesIO()
+    image.save(contents, format="png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(contents.getvalue()).decode()
+
+
+def shorten(name: str) -> str:
+    """A class's name, cut where a figure has no more room."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def _name_classes(axes: Axes, class_names: list[str]) -> None:
+    """Name the rows; of many classes every so many."""
+    shown = list(range(0, len(class_names), -(-len(class_names) // MOST_NAMES)))
+    names = [shorten(class_names[row]).encode("utf-8", "replace").decode() for row in shown]
+    axes.set_yticks(shown, names, fontsize=9)
+    axes.tick_params(axis="y", length=0)
+
+
+class Drawing:
+    """One pair of axes to draw on: `with Drawing(name) as drawing: drawing.axes...`; then `drawing.svg` is the drawing.
+
+    The style holds while drawing alone, whatever the caller's own is.
+    """
+
+    def __init__(self, name: str, size: tuple[float, float] = SIZE) -> None:
+        self.name = name
+        self.size = size
+        self.svg = Markup()
+        self._style = matplotlib.rc_context(STYLE)
+
+    def __enter__(self) -> "Drawing":
+        self._style.__enter__()
+        self.figure = Figure(figsize=self.size, layout="constrained", facecolor="none")
+        self.axes = self.figure.add_subplot()
+        self.axes.set_axisbelow(True)
+        self.axes.grid(alpha=0.18, color=INK, linewidth=0.6)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        try:
+            if kind is None:
+                self.svg = _to_svg(self.figure, self.name)
+        finally:
+            self._style.__exit__(kind, *rest)
+
+
+def _to_svg(figure: Figure, name: str) -> Markup:
+    """The figure as an inline <svg> element, its ids unlike those of other figures of a page."""
+    contents = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts
+        figure.savefig(contents, format="svg", metadata={"Date": None, "Creator": None})
+    text = contents.getvalue()
+    text = text[text.index("<svg") :]
+    prefix = f"{name}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:6]}-"
+    for before in ('id="', "url(#", 'href="#'):
+        text = text.replace(before, before + prefix)
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r"font-family: [^;]*; ", "", text)  # the page's font
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)  # the page decides its size
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    return Markup(text.replace(INK, "currentColor"))  # matplotlib has escaped every text in it

@@ -1,0 +1,80 @@
+"""What to type to get an evaluation's numbers again."""
+
+import shlex
+from typing import Any
+
+from wca_tf.config import TrainConfig, config_to_json
+
+# Said in another way, or no matter to the result.
+NOT_SHOWN = ("tfds_data_dir", "download")
+
+
+def epsilon_text(epsilon: float) -> str:
+    """A radius as it can be written in --epsilons, to the bit: 0.1, or 8/255, or all its digits."""
+    short, numerator = f"{epsilon:g}", round(255 * epsilon)
+    if float(short) == epsilon:
+        return short
+    return f"{numerator}/255" if numerator / 255 == epsilon else repr(epsilon)
+
+
+def train_command(results: dict[str, Any]) -> str | None:
+    """bin/train with each flag that is not at its default; None for a net that bin/train did not make."""
+    training = results["training"]
+    if training is None:
+        return None
+    default = config_to_json(TrainConfig())
+    changed = {name: v for name, v in training.items() if v != default.get(name) and name not in NOT_SHOWN}
+    flags = [_flag(name, value) for name, value in {"model_dir": results["model_dir"], **changed}.items()]
+    if training["dataset"] != "digits" and not training["dataset"].startswith("folder:"):
+        flags.append("--tfds_data_dir=DIR")
+    return _command("bin/train", flags)
+
+
+def evaluate_commands(results: dict[str, Any]) -> list[str]:
+    """What makes results.json: bin/evaluate, or Python for a net in memory; several where radii had other attacks."""
+    plans = _plans(results["attacks"])
+    checklist = bool(results["checklist"])
+    if results["training"] is None:
+        return [_in_python(results, *plan, checklist) for plan in plans]
+    commands = []
+    for attacks, epsilons in plans:
+        asked = {"model_dir": results["model_dir"], "attacks": attacks, "epsilons": epsilons, **results["config"]}
+        flags = [_flag(name, value) for name, value in asked.items() if value]
+        commands.append(_command("bin/evaluate", flags + ["--checklist"] * checklist))
+    return commands
+
+
+def _plans(attacks: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """(--attacks, --epsilons) of the fewest runs that make all attacks; those without a radius go with the first."""
+    names_at: dict[float, tuple[str, ...]] = {}
+    for attack in attacks:
+        if attack["epsilon"] is not None:
+            names_at[attack["epsilon"]] = (*names_at.get(attack["epsilon"], ()), attack["name"])
+    radii_of: dict[tuple[str, ...], list[float]] = {}
+    for epsilon, names in names_at.items():
+        radii_of.setdefault(names, []).append(epsilon)
+    without = [attack["name"] for attack in attacks if attack["epsilon"] is None]
+    plans = [(list(names), ",".join(map(epsilon_text, radii))) for names, radii in radii_of.items()] or [([], "")]
+    plans[0][0].extend(without)
+    return [(",".join(names), epsilons) for names, epsilons in plans]
+
+
+def _in_python(results: dict[str, Any], attacks: str, epsilons: str, checklist: bool) -> str:
+    asked = {"attacks": attacks, "epsilons": epsilons, **results["config"], "checklist": checklist}
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in asked.items() if value)
+    return (
+        "from wca_tf.config import EvaluateConfig\n"
+        "from wca_tf.evaluation.runner import evaluate_model\n\n"
+        f"config = EvaluateConfig(\n{arguments})\n"
+        f"evaluate_model(model, images, labels, config, report_dir, name={results['model']['name']!r})"
+    )
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no{name}"
+    return f"--{name}={shlex.quote(str(value))}"
+
+
+def _command(program: str, flags: list[str]) -> str:
+    return " \\\n    ".join([program, *flags])
