@@ -14,8 +14,10 @@ REQUIREMENTS = [
     "importlib_resources==7.1.0",  # tensorflow-datasets imports it and does not say so
     "jinja2==3.1.6",
     "keras==3.15.1",
+    "markupsafe==3.0.4",
     "matplotlib==3.11.2",
     "numpy==2.4.6",
+    "pillow==13.0.0",
     "protobuf==7.36.2",
     "scikit-learn==1.9.1",
     "scipy==1.17.1",

@@ -17,3 +17,20 @@ make_environment() {
     touch "$stamp"
     exec 9>&-
 }
+
+# make_peers: makes .peers, what the slow tests compare with, once for each state of tests/peers.txt.
+make_peers() {
+    local stamp cpu=https://download.pytorch.org/whl/cpu
+    stamp=".peers/.installed-$(sha256sum tests/peers.txt | cut -c1-16)"
+    [ -f "$stamp" ] && return
+    echo "making .peers (about 1 GB; once)" >&2
+    exec 9>.environment.lock && flock 9
+    rm -rf .peers
+    # torch by itself and from its own index, whose wheel needs no CUDA; where that index is out of reach, any torch.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --target .peers --no-deps \
+        --extra-index-url "$cpu" "$(grep '^torch==' tests/peers.txt)"
+    grep -v '^torch==' tests/peers.txt | .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        --target .peers --no-deps --requirement /dev/stdin
+    touch "$stamp"
+    exec 9>&-
+}

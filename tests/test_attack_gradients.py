@@ -158,14 +158,19 @@ def test_draws_of_a_random_net_in_parts(draws_per_pass):
     assert_same_gradient(ascent.gradient, total / 7)
 
 
-# In one pass 5 draws, and 2 + 2 + 1. auto_rand is apgd_ce and apgd_dlr; the others are one of these with other numbers.
+def five_classes(images, seed):
+    """Noise on the pixels of a net that is not linear."""
+    noisy = images + 0.2 * tf.random.stateless_normal(tf.shape(images), seed)
+    return tf.tanh(flatten(noisy) @ normal(PIXELS, 8, seed=10)) @ normal(8, 5, seed=12)
+
+
+# In one pass 5 draws, and 2 + 2 + 1. The other attacks are these, or go by the same means over draws. Of three classes
+# DLR would not do: where the label is the last of three it is 1 whatever the image, and its gradient is rounding.
 @pytest.mark.parametrize(
     "text",
     [
         "pgd",
         "margin",
-        "pgd_restarts:restarts=2",
-        "apgd_ce:steps=10",
         "apgd_dlr:steps=10",
         "cw:steps=50:searches=3:learning_rate=0.03:initial_constant=0.1",
         "square:queries=10",
@@ -173,10 +178,10 @@ def test_draws_of_a_random_net_in_parts(draws_per_pass):
 )
 def test_the_memory_budget_does_not_change_an_attack(text):
     images = random_images(6)
-    labels = np.argmax(seeded_net(images, make_seed(1)), axis=1)
+    labels = np.argmax(five_classes(images, make_seed(1)), axis=1)
     epsilon = 0.2 if ATTACKS[text.split(":")[0]].has_radius else None
     attack = build_attack(text, epsilon, eot_samples=5)
-    whole, parts = (run(attack, RandomNetTarget(seeded_net, per_pass), images, labels) for per_pass in (5, 2))
+    whole, parts = (run(attack, RandomNetTarget(five_classes, per_pass), images, labels) for per_pass in (5, 2))
     assert np.any(whole != images)
     # Gradients differ in the order of a sum: 1e-7 of their size, which Adam's normalisation in cw magnifies at first.
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-4 if text.startswith("cw") else 1e-6)

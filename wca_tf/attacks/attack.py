@@ -13,8 +13,9 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.checks import check_inputs, check_result, check_targets
 from wca_tf.attacks.gradients import expected_gradient
-from wca_tf.attacks.objectives import check_objective
+from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.target import Target
+from wca_tf.data.examples import check_labels
 from wca_tf.errors import InputError
 from wca_tf.seeds import make_seed
 
@@ -61,8 +62,10 @@ class Attack(abc.ABC):
             RuntimeError: the result is out of reach, which would be a bug.
         """
         images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
-        check_inputs(images, labels, indices, target.num_classes)
-        wanted = check_targets(self.targeted, targets, labels, target.num_classes)
+        check_inputs(images, labels, indices)
+        classes = num_classes_of(target, images)
+        check_labels(labels, classes)
+        wanted = check_targets(self.targeted, targets, labels, classes)
         self.check_target(target, images)
         batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
         try:
@@ -106,7 +109,12 @@ class Attack(abc.ABC):
         check_result(adversarial, images)
 
     def zero_gradients(
-        self, target: Target, images: tf.Tensor, labels: tf.Tensor, seed: int | tf.Tensor
+        self,
+        target: Target,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        seed: int | tf.Tensor,
+        targets: tf.Tensor | None = None,
     ) -> np.ndarray | None:
         """bool [B]: where this attack's gradient at `images` is exactly zero in every pixel, so that it cannot move.
 
@@ -114,9 +122,10 @@ class Attack(abc.ABC):
         """
         if not self.climbed:
             return None
-        check_objective(self.climbed, target, images)
+        check_objective(self.climbed, target, images, self.targeted)
         labels = tf.cast(labels, tf.int64)
-        batch = Batch(images, labels, tf.zeros_like(labels))
+        wanted = None if targets is None else tf.cast(targets, tf.int64)
+        batch = Batch(images, labels, tf.zeros_like(labels), wanted)
         return _zero_gradients(target, batch, make_seed(seed), self.climbed, self.eot_samples).numpy()
 
 

@@ -10,6 +10,7 @@ from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.target import Target
+from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in
 
 # Keeps pixels of 0 and 1 at finite places in tanh space.
@@ -19,6 +20,8 @@ BETA_1, BETA_2, TINY = 0.9, 0.999, 1e-8
 # A search stops when its loss has not fallen to this share of itself over a tenth of its steps.
 PROGRESS = 0.9999
 CHECKS = 10
+# Objectives of which kappa is a part.
+MARGINS = ("expected_margin", "margin", "z_margin")
 
 
 class _Search(NamedTuple):
@@ -56,6 +59,11 @@ class CarliniWagner(Attack):
     searches: int = 9
 
     norm = "l2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective not in MARGINS:
+            raise InputError(f"cw expects an objective among {', '.join(MARGINS)}; received {self.objective!r}")
 
     @property
     def passes(self) -> int:
@@ -128,7 +136,7 @@ class CarliniWagner(Attack):
             replace_rows(state.mean, rows, mean),
             replace_rows(state.square, rows, square),
             replace_rows(state.checked_loss, rows, tf.where(check, loss, checked)),
-            replace_rows(state.active, rows, ~check | (loss <= PROGRESS * checked)),
+            replace_rows(state.active, rows, ~check | (loss < PROGRESS * checked)),
         )
 
 

@@ -10,20 +10,17 @@ from wca_tf.errors import InputError
 TOLERANCE = 1e-6
 
 
-def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray, num_classes: int | None) -> None:
+def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray) -> None:
     """Raise InputError unless images are float32 [B, H, W, channels] in [0, 1], with a label and an index for each."""
-    if images.dtype != tf.float32 or images.shape.rank != 4:
+    if images.dtype != tf.float32 or images.shape.rank != 4 or len(images) == 0:
         raise InputError(f"expected float32 images [B, H, W, channels], received {images.dtype.name} {images.shape}")
     if not bool(tf.reduce_all((images >= 0) & (images <= 1))):  # NaN fails both comparisons
         raise InputError("expected images in [0, 1], received values outside, NaN or Inf")
     for name, numbers in (("labels", labels), ("indices", indices)):
         _check_whole_numbers(name, numbers, len(images))
-    check_labels(labels, num_classes if num_classes is not None else int(labels.max(initial=0)) + 1)
 
 
-def check_targets(
-    targeted: bool, targets: tf.Tensor | None, labels: np.ndarray, num_classes: int | None
-) -> np.ndarray | None:
+def check_targets(targeted: bool, targets: tf.Tensor | None, labels: np.ndarray, num_classes: int) -> np.ndarray | None:
     """The targets as an array; raises InputError unless they are there for a targeted attack, and for it alone."""
     if targeted != (targets is not None):
         needs = "a targeted attack expects targets=[B classes], received none"
@@ -32,7 +29,7 @@ def check_targets(
         return None
     wanted = np.asarray(targets)
     _check_whole_numbers("targets", wanted, len(labels))
-    check_labels(wanted, num_classes if num_classes is not None else int(wanted.max(initial=0)) + 1)
+    check_labels(wanted, num_classes)
     if (wanted == labels).any():
         raise InputError("expected targets other than the labels, received a label as its own target")
     return wanted

@@ -64,7 +64,7 @@ class DifferentialEvolution:
         """Evolve one population per index, for use inside a graph; `seed` and the index decide its random numbers."""
         population = self._latin_hypercube(fold_in(seed, 0), indices, dimensions)
         energies, solves = energy(population, tf.range(tf.size(indices)))
-        ended = tf.reduce_any(solves, axis=1) | self._converged(energies)
+        ended = tf.reduce_any(solves, axis=1)
         spent = tf.zeros_like(ended, tf.int32)
         generation = tf.constant(0)
         while generation < self.generations and not tf.reduce_all(ended):
@@ -73,7 +73,7 @@ class DifferentialEvolution:
             leaders = _best(parents, theirs, solved)
             trials = self._trials(parents, leaders, tf.gather(indices, rows), fold_in(seed, 1, generation))
             found, found_solves = energy(trials, tf.cast(rows, tf.int32))
-            better = (found < theirs) | (found_solves & ~solved)
+            better = (found <= theirs) | (found_solves & ~solved)
             theirs, solved = tf.where(better, found, theirs), tf.where(better, found_solves, solved)
             population = replace_rows(population, rows, tf.where(better[..., tf.newaxis], trials, parents))
             energies, solves = replace_rows(energies, rows, theirs), replace_rows(solves, rows, solved)
@@ -89,9 +89,9 @@ class DifferentialEvolution:
 
     def _latin_hypercube(self, seed: tf.Tensor, indices: tf.Tensor, dimensions: int) -> tf.Tensor:
         """[B, N, dimensions]: along each dimension one candidate in each of N equal parts."""
-        draws = uniform_by_index(seed, indices, (2, self.population, dimensions))
-        ranks = tf.argsort(tf.argsort(draws[:, 0], axis=1), axis=1)
-        return (tf.cast(ranks, tf.float32) + draws[:, 1]) / self.population
+        draws = uniform_by_index(seed, indices, (2, dimensions, self.population))
+        ranks = tf.cast(tf.argsort(tf.argsort(draws[:, 0])), tf.float32)  # float: oneDNN complains of whole numbers
+        return tf.transpose((ranks + draws[:, 1]) / self.population, [0, 2, 1])
 
     def _trials(self, parents: tf.Tensor, leaders: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """leader + mutation · (one − another), crossed with the parent."""

@@ -82,17 +82,27 @@ def expected_gradient(
         gradient = inner.gradient(values, features, unconnected_gradients=ZERO)
         return values, gradient, *survival_of(logits, batch)
 
-    values, feature_gradient, *survival = mean_over_draws(part, target, draws)
+    values, feature_gradient, held, margin = mean_over_draws(part, target, draws)
     gradient = feature_gradient
     if features is not images:
         gradient = outer.gradient(features, images, feature_gradient, unconnected_gradients=ZERO)
     gradient = tf.debugging.check_numerics(gradient, "the attack's gradient")
-    return Ascent(values, gradient, features, Survival(*survival))
+    return Ascent(values, gradient, features, Survival(_share(held, draws), margin))
 
 
 def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:
     """How far images with these features are from what the attack wants."""
-    return Survival(*mean_over_draws(lambda t, part: survival_of(t.logits(features, seed, part), batch), target, draws))
+
+    def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return survival_of(target.logits(features, seed, draws), batch)
+
+    held, margin = mean_over_draws(part, target, draws)
+    return Survival(_share(held, draws), margin)
+
+
+def _share(share: tf.Tensor, draws: int) -> tf.Tensor:
+    """The share of `draws` without the rounding of a mean of parts: equal numbers of draws are equal shares."""
+    return tf.round(share * draws) / draws
 
 
 def selection_survival(target: Target, ascent: Ascent, batch: Batch) -> Survival:

@@ -1,12 +1,11 @@
 """The n-pixel attack (Su et al., IEEE TEC 2019): a black box, by differential evolution of a few pixels."""
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
 from wca_tf.attacks.attack import Attack
-from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.batch import Batch, per_image
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import mean_over_draws
 from wca_tf.attacks.objectives import survival_of
@@ -61,7 +60,8 @@ class NPixel(Attack):
             return tf.reshape(probability, shape), tf.reshape(held <= self.bound, shape)
 
         evolved = self._evolution().minimise(energy, self.pixels * (2 + channels), batch.indices, fold_in(seed, 0))
-        return paint(batch.images, evolved.best)
+        untouched = self._outcome(target, batch, batch.images, fold_in(seed, 1))[0]
+        return tf.where(per_image(evolved.energy < untouched), paint(batch.images, evolved.best), batch.images)
 
     def _judge(
         self, target: Target, batch: Batch, vectors: tf.Tensor, owners: tf.Tensor, seed: tf.Tensor
@@ -73,17 +73,20 @@ class NPixel(Attack):
         for part in tf.range(parts):
             chosen = slice(part * IMAGES_PER_PASS, (part + 1) * IMAGES_PER_PASS)
             some = batch.take(owners[chosen])
-            features = target.features(paint(some.images, vectors[chosen]))
-
-            def outcome(
-                target: Target, draws: int | tf.Tensor, some: Batch = some, features: tf.Tensor = features
-            ) -> Any:
-                logits = target.logits(features, seed, draws)
-                return _energy(logits, some), survival_of(logits, some)[0]
-
-            mean_energy, mean_survival = mean_over_draws(outcome, target, self.eot_samples)
-            energies, survivals = energies.write(part, mean_energy), survivals.write(part, mean_survival)
+            energy, survival = self._outcome(target, some, paint(some.images, vectors[chosen]), seed)
+            energies, survivals = energies.write(part, energy), survivals.write(part, survival)
         return energies.concat(), survivals.concat()
+
+    def _outcome(self, target: Target, batch: Batch, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """(energy [R], survival [R]) of perturbed images [R, ...] of `batch`."""
+        features = target.features(images)
+
+        def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            logits = target.logits(features, seed, draws)
+            return _energy(logits, batch), survival_of(logits, batch)[0]
+
+        energy, survival = mean_over_draws(part, target, self.eot_samples)
+        return energy, survival
 
 
 def _energy(logits: tf.Tensor, batch: Batch) -> tf.Tensor:

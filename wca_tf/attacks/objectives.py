@@ -80,12 +80,15 @@ def check_objective(objective: str, target: Target, images: tf.Tensor, targeted:
     if objective == "z_margin" and not isinstance(target, HeadNoiseTarget):
         raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
     if objective == "dlr":
-        least, classes = (4 if targeted else 3), target.num_classes
-        if classes is None:
-            classes = target.logits(target.features(images[:1]), make_seed(0), 1).shape[-1]
+        least, classes = (4 if targeted else 3), num_classes_of(target, images)
         if classes < least:
             kind = "targeted dlr" if targeted else "dlr"
             raise InputError(f"{kind} expects {least} classes or more, received {classes}; use ce or margin")
+
+
+def num_classes_of(target: Target, images: tf.Tensor) -> int:
+    """C, from the logits of an image where the target does not say."""
+    return target.num_classes or int(target.logits(target.features(images[:1]), make_seed(0), 1).shape[-1])
 
 
 def _goal(batch: Batch) -> tuple[float, tf.Tensor]:

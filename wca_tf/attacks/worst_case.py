@@ -99,6 +99,10 @@ class AutoAttackRand(WorstCase):
             targeted=self.targeted,
         )
 
+    @property
+    def climbed(self) -> str | None:
+        return "ce"  # what it climbs first
+
     def check_target(self, target: Target, images: tf.Tensor) -> None:
         for attack, _ in self.rounds():
             attack.check_target(target, images)

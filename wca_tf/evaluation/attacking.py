@@ -30,7 +30,7 @@ WANTED_CLASS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """An attack to run: as written, and its radius if it has one. `clean` stands for no attack."""
+    """An attack to run: as written, and its radius if it has one. `clean`, of radius 0, is no attack."""
 
     name: str
     epsilon: float | None
@@ -131,8 +131,8 @@ def _attack_batch(
     started = time.monotonic()
     adversarial, still, wanted = images, None, None
     if attack:
-        still = attack.zero_gradients(target, images, labels, fold_in(seed, 0))
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
+        still = attack.zero_gradients(target, images, labels, fold_in(seed, 0), wanted)
         adversarial = attack(target, images, labels, indices, fold_in(seed, 1), wanted)
     judgement = judge(target, adversarial, labels, indices, seed)
     unknown = np.full(len(images), np.nan)
@@ -140,7 +140,7 @@ def _attack_batch(
     change = adversarial - images
     whole = Outcome(
         planned.name,
-        planned.epsilon if attack else 0.0,
+        planned.epsilon,
         planned.config(settings.eot_samples),
         judgement,
         BALLS["linf"].distance(change).numpy(),

@@ -111,7 +111,7 @@ def _planned(target: HeadNoiseTarget | RandomNetTarget, epsilon: float, largest:
         names += ["z_margin", DOUBLED["z_margin"], "transfer"]
     budgets = [Planned(STANDARD, radius) for radius in (epsilon / 2, min(2 * epsilon, largest))]
     at_epsilon = [Planned(name, epsilon) for name in names]
-    unique = dict.fromkeys([Planned(CLEAN, None), *at_epsilon, *budgets, Planned(UNBOUNDED, largest)])
+    unique = dict.fromkeys([Planned(CLEAN, 0.0), *at_epsilon, *budgets, Planned(UNBOUNDED, largest)])
     return list(unique)
 
 
@@ -153,7 +153,7 @@ def _unbounded(evidence: Evidence) -> Verdict:
 
 def _random(evidence: Evidence) -> Verdict:
     """On images that the net mostly gets right under PGD, no random point is mostly wrong."""
-    held = (evidence.outcomes[CLEAN, None].judgement.probability_correct >= 0.5) & (
+    held = (evidence.outcomes[CLEAN, 0.0].judgement.probability_correct >= 0.5) & (
         evidence.probability(STANDARD) >= 0.5
     )
     found = int((evidence.probability("random_sampling")[held] < 0.5).sum())

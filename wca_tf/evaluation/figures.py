@@ -26,6 +26,7 @@ INK = "#123456"
 COLOURS = ("#2f7fd0", "#d9632a", "#1f9e77", "#b565c4", "#c79a1e", "#3aa7bd", "#d24d6d", "#8a8f3c")
 DASHES = ((), (5.0, 2.0), (1.5, 1.5))
 SIZE = (4.8, 3.1)  # inches; small, so that text is legible when a phone scales the figure down
+LEFT, RIGHT, BOTTOM, TOP = 0.72, 0.1, 0.52, 0.1  # inches around the axes
 STYLE: Any = {
     "text.parse_math": False,  # names may have dollar signs
     "svg.fonttype": "none",
@@ -90,7 +91,7 @@ def accuracy_curves(series: list[tuple[list[float], list[Number], Stroke]], xlab
         axes = drawing.axes
         for epsilons, numbers, stroke in series:
             low, high, value = ([100 * n[key] for n in numbers] for key in ("low", "high", "value"))
-            axes.fill_between(epsilons, low, high, color=stroke.colour, alpha=0.1, linewidth=0)
+            axes.fill_between(epsilons, low, high, color=stroke.colour, alpha=min(0.1, 0.5 / len(series)), linewidth=0)
             axes.plot(epsilons, value, marker="o", markersize=3.5, clip_on=False, **stroke.options())
         axes.set(xlabel=xlabel, ylabel="expected accuracy, %", ylim=(0, 100))
         axes.set_xlim(left=0)
@@ -119,7 +120,7 @@ def n_query_curves(series: list[tuple[np.ndarray, np.ndarray, Stroke]]) -> Marku
             numbers = [mean_with_interval(values) for values in probabilities]
             low, high, value = ([100 * n[key] for n in numbers] for key in ("low", "high", "value"))
             axes.fill_between(queries, low, high, color=stroke.colour, alpha=0.1, linewidth=0)
-            axes.plot(queries, value, **stroke.options())
+            axes.plot(queries, value, clip_on=False, **stroke.options())
         axes.set(xlabel="queries n", ylabel="answered n times without error, %", ylim=(0, 100), xscale="log")
         axes.set_xlim(left=1)
         axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -133,6 +134,7 @@ def spectrum(eigenvalues: np.ndarray, name: str) -> Markup:
         axes = drawing.axes
         axes.plot(np.arange(1, len(shown) + 1), shown, "o-", color=COLOURS[0], markersize=3.5, linewidth=1)
         axes.set(xlabel="number, by size", ylabel=f"eigenvalue of {name}")
+        axes.set_xlim(0.5, len(shown) + 0.5)
         axes.set_yscale("log" if shown.max() > 30 * shown.min() else "linear")
         axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -143,7 +145,7 @@ def spectrum(eigenvalues: np.ndarray, name: str) -> Markup:
 def alignment_map(squared_cosines: np.ndarray, class_names: list[str]) -> Markup:
     """Squared cosines [C, D] of each class's weights and each eigenvector, the largest eigenvalue's on the left."""
     height = 1.1 + 0.19 * min(len(class_names), MOST_NAMES)
-    with Drawing("alignment", size=(SIZE[0], height)) as drawing:
+    with Drawing("alignment", size=(SIZE[0], height), fitted=True) as drawing:
         axes = drawing.axes
         shape = squared_cosines.shape
         image = axes.imshow(
@@ -151,6 +153,7 @@ def alignment_map(squared_cosines: np.ndarray, class_names: list[str]) -> Markup
             interpolation="none", extent=(0.5, shape[1] + 0.5, shape[0] - 0.5, -0.5),
         )  # fmt: skip
         _name_classes(axes, class_names)
+        axes.grid(visible=False)
         axes.set(xlabel="eigenvector of Σ, largest eigenvalue first")
         drawing.figure.colorbar(image, ax=axes, pad=0.02, aspect=30, label="squared cosine")
     return drawing.svg
@@ -159,12 +162,13 @@ def alignment_map(squared_cosines: np.ndarray, class_names: list[str]) -> Markup
 def noise_along_weights(quotients: np.ndarray, class_names: list[str], largest: float, mean: float) -> Markup:
     """w_iᵀΣw_i / ‖w_i‖² of each class as bars, with lines at the largest and the mean eigenvalue of Σ."""
     height = 0.9 + 0.19 * min(len(class_names), MOST_NAMES)
-    with Drawing("quotients", size=(SIZE[0], height)) as drawing:
+    with Drawing("quotients", size=(SIZE[0], height), fitted=True) as drawing:
         axes = drawing.axes
         axes.barh(np.arange(len(quotients)), quotients, color=COLOURS[0], height=0.7)
         axes.axvline(largest, **Stroke(INK).options())
         axes.axvline(mean, **Stroke(INK, DASHES[1]).options())
         _name_classes(axes, class_names)
+        axes.grid(visible=False, axis="y")
         axes.set_ylim(len(quotients) - 0.5, -0.5)
         axes.set(xlabel="variance of the noise along a class's weights")
         axes.set_xlim(0, 1.05 * max(largest, quotients.max()))
@@ -184,14 +188,15 @@ def picture(pixels: np.ndarray) -> str:
 
 
 def shorten(name: str) -> str:
-    """A class's name, cut where a figure has no more room."""
+    """A class's name, cut where a figure has no more room, without characters that show nothing or reorder others."""
+    name = "".join(character if character.isprintable() else "\ufffd" for character in name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def _name_classes(axes: Axes, class_names: list[str]) -> None:
     """Name the rows; of many classes every so many."""
     shown = list(range(0, len(class_names), -(-len(class_names) // MOST_NAMES)))
-    names = [shorten(class_names[row]).encode("utf-8", "replace").decode() for row in shown]
+    names = [shorten(class_names[row]) for row in shown]
     axes.set_yticks(shown, names, fontsize=9)
     axes.tick_params(axis="y", length=0)
 
@@ -202,15 +207,19 @@ class Drawing:
     The style holds while drawing alone, whatever the caller's own is.
     """
 
-    def __init__(self, name: str, size: tuple[float, float] = SIZE) -> None:
+    def __init__(self, name: str, size: tuple[float, float] = SIZE, fitted: bool = False) -> None:
         self.name = name
         self.size = size
+        self.fitted = fitted  # margins made for the labels, in twice the time
         self.svg = Markup()
         self._style = matplotlib.rc_context(STYLE)
 
     def __enter__(self) -> "Drawing":
         self._style.__enter__()
-        self.figure = Figure(figsize=self.size, layout="constrained", facecolor="none")
+        self.figure = Figure(figsize=self.size, layout="constrained" if self.fitted else None, facecolor="none")
+        if not self.fitted:
+            width, height = self.size
+            self.figure.subplots_adjust(LEFT / width, BOTTOM / height, 1 - RIGHT / width, 1 - TOP / height)
         self.axes = self.figure.add_subplot()
         self.axes.set_axisbelow(True)
         self.axes.grid(alpha=0.18, color=INK, linewidth=0.6)

@@ -39,7 +39,7 @@ def evaluate_commands(results: dict[str, Any]) -> list[str]:
     commands = []
     for attacks, epsilons in plans:
         asked = {"model_dir": results["model_dir"], "attacks": attacks, "epsilons": epsilons, **results["config"]}
-        flags = [_flag(name, value) for name, value in asked.items() if value]
+        flags = [_flag(name, value) for name, value in asked.items() if value != ""]
         commands.append(_command("bin/evaluate", flags + ["--checklist"] * checklist))
     return commands
 
@@ -60,8 +60,8 @@ def _plans(attacks: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _in_python(results: dict[str, Any], attacks: str, epsilons: str, checklist: bool) -> str:
-    asked = {"attacks": attacks, "epsilons": epsilons, **results["config"], "checklist": checklist}
-    arguments = "".join(f"    {name}={value!r},\n" for name, value in asked.items() if value)
+    asked = {"attacks": attacks, "epsilons": epsilons, **results["config"]} | ({"checklist": True} if checklist else {})
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in asked.items() if value != "")
     return (
         "from wca_tf.config import EvaluateConfig\n"
         "from wca_tf.evaluation.runner import evaluate_model\n\n"

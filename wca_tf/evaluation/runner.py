@@ -140,7 +140,7 @@ def _evaluate(
     with files.exclusive_directory(report):
         stored = _stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
-        planned = [Planned(CLEAN, None), *_merge(stored["attacks"], planned_attacks(config))]
+        planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
         outcomes = run_attacks(target, planned, examples, settings, report / "records")
         checklist = stored["checklist"]
         if config.checklist:

@@ -1,0 +1,303 @@
+"""Attacks that search: differential evolution of pixels, and random search over squares."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import (
+    NORMS,
+    PIXEL_TOLERANCE,
+    PIXELS,
+    SHAPE,
+    batch_of,
+    flatten,
+    linear_target,
+    normal,
+    perturbations,
+    predictions,
+    random_images,
+    run,
+    tanh_target,
+)
+from scipy import special
+
+from wca_tf.attacks import build_attack, square
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.n_pixel import NPixel, paint
+from wca_tf.attacks.square import SquareAttack
+from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.seeds import fold_in, make_seed
+
+LARGE = (20, 20, 3)
+
+# n-pixel
+
+
+def test_paint_sets_pixels():
+    """Rows and columns are equal parts of [0, 1]; of two on the same place the later counts."""
+    images = tf.zeros([2, 2, 4, 3])
+    vectors = [
+        [0.49, 0.24, 0.1, 0.2, 0.3, 1.0, 1.0, 0.4, 0.5, 0.6],
+        [0.5, 0.25, 0.1, 0.2, 0.3, 0.9, 0.49, 0.4, 0.5, 0.6],
+    ]
+    expected = np.zeros((2, 2, 4, 3), np.float32)
+    expected[0, 0, 0], expected[0, 1, 3] = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
+    expected[1, 1, 1] = [0.4, 0.5, 0.6]
+    np.testing.assert_array_equal(paint(images, tf.constant(vectors)), expected)
+
+
+@pytest.mark.parametrize("pixels", [1, 2, 3])
+def test_n_pixel_changes_so_many_pixels_at_most(pixels):
+    """And all of them where each lowers the label's probability."""
+    shape, classes = (4, 5, 3), 3
+    weights = tf.constant(normal(math.prod(shape), classes, seed=40))
+    target = HeadNoiseTarget(flatten, lambda f: f @ weights, tf.zeros([classes, 1]))
+    images = random_images(6, shape=shape, low=0.2, high=0.8)
+    labels = predictions(target, images)
+    attack = build_attack(f"n_pixel:pixels={pixels}:population=20:generations=15")
+    adversarial = run(attack, target, images, labels)
+    changed = np.any(adversarial != images, axis=3).sum(axis=(1, 2))
+    assert np.all(changed <= pixels) and np.max(changed) == pixels and np.all(changed >= 1)
+
+
+def test_one_pixel_finds_the_best_pixel_of_a_linear_model():
+    """Against all pixels and the values 0 and 1, of which one is best: the energy is monotone in each pixel.
+
+    The value itself is found up to what the criterion of convergence leaves: energies that agree to 1 %.
+    """
+    sizes = np.array([1, -0.9, 1.1, 0.8, -1.2, -0.7], np.float32)  # no pixel is all that matters
+    weights, images = np.stack([-sizes, sizes], axis=1), random_images(24)
+    bias = np.array([0, -0.5 * (weights[:, 1] - weights[:, 0]).sum()], np.float32)  # the classes meet at one half
+    target = linear_target(weights, bias=bias)
+    labels = predictions(target, images)
+    adversarial = run(build_attack("n_pixel:population=60:generations=60:bound=0"), target, images, labels)
+
+    def energies(x):
+        return special.softmax(x.reshape(-1, PIXELS) @ weights + bias, axis=1)[np.arange(24), labels]
+
+    candidates = []
+    for pixel, value in itertools.product(range(PIXELS), (0.0, 1.0)):
+        changed = images.numpy().reshape(24, PIXELS)
+        changed[:, pixel] = value
+        candidates.append(energies(changed))
+    found, best = energies(adversarial.numpy()), np.min(candidates, axis=0)
+    lost = predictions(target, adversarial) != labels  # the search ends there
+    assert not lost.all() and np.all(found[~lost] <= 1.03 * best[~lost]) and np.all(found >= best * (1 - 1e-5))
+    # Where it is sure to exist at all: an image that can be lost by one pixel is.
+    losable = best < 0.5 - 0.03
+    assert np.all(lost[losable]) and losable.any()
+
+
+def test_n_pixel_is_judged_by_the_share_of_draws_that_it_leaves():
+    """Of the same draws for all candidates: the seed's, folded with 1."""
+    target, images = tanh_target(scale=0.5), random_images(6)
+    labels = predictions(target, images)
+    attack = NPixel(pixels=3, population=30, generations=20, bound=0.3, eot_samples=40)
+    adversarial = run(attack, target, images, labels, seed=2)
+    batch = batch_of(adversarial, labels)
+    held = survival(target, target.features(adversarial), batch, fold_in(make_seed(2), 1), 40).probability
+    clean = survival(target, target.features(images), batch, fold_in(make_seed(2), 1), 40).probability
+    assert np.any(held <= 0.3) and np.mean(held) < np.mean(clean) - 0.1
+
+
+def test_n_pixel_does_not_depend_on_the_memory_budget(monkeypatch):
+    target, images = tanh_target(), random_images(3)
+    labels = predictions(target, images)
+    found = []
+    for per_pass in (1000, 7):
+        monkeypatch.setattr("wca_tf.attacks.n_pixel.IMAGES_PER_PASS", per_pass)
+        # Another parameter, so that the graph is another; it does not matter, as no draw differs without noise.
+        attack = NPixel(population=20, generations=5, eot_samples=1 + per_pass % 2)
+        found.append(run(attack, target, images, labels))
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=PIXEL_TOLERANCE)
+
+
+# Square Attack
+
+
+def share_of_pixels(iteration, initial=0.8):
+    """p of Square Attack's authors: halved after iterations 10, 50, 200, ..., the first iteration being 0."""
+    return initial / 2 ** sum(iteration > edge for edge in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
+
+
+@pytest.mark.parametrize("queries", [1, 2, 11, 12, 13, 60, 5000, 10_000])
+@pytest.mark.parametrize(("norm", "least"), [("linf", 1), ("l2", 3)])
+def test_sides_of_squares(queries, norm, least):
+    """One query is the start's; every other one is a proposal, with the side that the authors' schedule gives it."""
+    attack, shape = SquareAttack(0.1, norm=norm, queries=queries), (28, 28, 1)
+    sides = [size for first, last, size in attack._phases(shape) for _ in range(first, last)]
+    numbers = [number for first, last, _ in attack._phases(shape) for number in range(first, last)]
+    expected = [max(round(math.sqrt(share_of_pixels(i) * 28 * 28)), least) for i in range(queries - 1)]
+    if norm == "l2":
+        expected = [side + (side % 2 == 0) for side in expected]
+    assert sides == expected
+    assert numbers == list(range(1, queries))  # each its own random numbers, and none the start's
+
+
+def test_sides_fit_small_images():
+    for norm in NORMS:
+        for shape in ((1, 1, 1), (2, 3, 1), (3, 2, 1), (28, 5, 3)):
+            assert all(
+                1 <= size <= min(shape[:2]) for _, _, size in SquareAttack(0.1, norm=norm, queries=9000)._phases(shape)
+            )
+
+
+def test_linf_start_is_vertical_stripes():
+    start = square._START["linf"](make_seed(1), tf.range(50), LARGE, tf.constant(0.2)).numpy()
+    np.testing.assert_array_equal(np.abs(start), np.float32(0.2))
+    np.testing.assert_array_equal(start, np.repeat(start[:, :1], 20, axis=1))
+    assert abs(np.mean(start > 0) - 0.5) < 5 * 0.5 / math.sqrt(50 * 20 * 3)  # signs per column and channel
+
+
+@pytest.mark.parametrize("shape", [LARGE, (28, 28, 1), (13, 17, 2), (4, 3, 1), (1, 1, 1)])
+def test_l2_start_has_norm_epsilon(shape):
+    start = square._START["l2"](make_seed(1), tf.range(5), shape, tf.constant(0.7)).numpy()
+    assert start.shape == (5, *shape)
+    np.testing.assert_allclose(np.linalg.norm(start.reshape(5, -1), axis=1), 0.7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 5, 9, 20])
+def test_linf_proposals_are_squares_at_the_walls_of_the_ball(size):
+    images, epsilon = random_images(40, shape=LARGE), 0.1
+    incumbent = tf.clip_by_value(images + square._START["linf"](make_seed(1), tf.range(40), LARGE, epsilon), 0.0, 1.0)
+    uniforms = tf.random.stateless_uniform([40, 8], make_seed(2))
+    proposal = square._linf_proposal(incumbent, images, tf.constant(epsilon), size, uniforms).numpy()
+    assert np.all((proposal >= 0) & (proposal <= 1))
+    assert np.abs(perturbations(proposal, images)).max() <= epsilon + PIXEL_TOLERANCE
+    at_wall = np.isclose(np.abs(proposal - images), epsilon, atol=1e-6) | (proposal == 0) | (proposal == 1)
+    assert at_wall.all()
+    corners = set()
+    for one, other in zip(proposal, incumbent.numpy(), strict=True):
+        rows, columns = np.nonzero(np.any(np.abs(one - other) > 1e-6, axis=2))
+        if len(rows):
+            assert np.ptp(rows) < size and np.ptp(columns) < size
+            corners.add((rows.min(), columns.min()))
+    assert len(corners) > 1 or size == 20
+
+
+@pytest.mark.parametrize("size", [3, 5, 9])
+def test_l2_proposals_stay_on_the_sphere(size):
+    """From an incumbent on the sphere, where no wall is near: nothing of epsilon is unspent. Near walls it is less."""
+    epsilon = tf.constant(0.5)
+    uniforms = tf.random.stateless_uniform([40, 8], make_seed(2))
+    for low, high in ((0.5, 0.5), (0.0, 1.0)):
+        images = random_images(40, shape=LARGE, low=low, high=high)
+        start = square._START["l2"](make_seed(1), tf.range(40), LARGE, epsilon)
+        incumbent = tf.clip_by_value(images + start, 0.0, 1.0)
+        proposal = square._l2_proposal(incumbent, images, epsilon, size, uniforms).numpy()
+        assert np.all((proposal >= 0) & (proposal <= 1))
+        norms = np.linalg.norm(perturbations(proposal, images), axis=1)
+        assert np.all(norms <= 0.5 * (1 + 1e-5))
+        if low == high:
+            np.testing.assert_allclose(norms, 0.5, rtol=1e-5)
+        for one, other in zip(proposal, incumbent.numpy(), strict=True):
+            moved = np.abs(one - other).max(axis=2) > 1e-3 * np.abs(one - other).max()
+            assert 0 < moved.sum()
+    # Only two squares change by more than the common factor that keeps the norm.
+    change = perturbations(proposal, images).reshape(40, -1, 3) / perturbations(incumbent, images).reshape(40, -1, 3)
+    for ratios in change:
+        common = np.median(ratios)
+        outside = np.all(np.isclose(ratios, common, rtol=1e-3), axis=1).sum()
+        assert outside >= 400 - 2 * size**2 - 60  # 60: pixels at walls
+
+
+def test_the_pattern_is_a_hill_and_a_valley():
+    """Of Square Attack's section 3.3: norm 1, antisymmetric for even sizes, each half largest at its centre."""
+    for size in (2, 3, 5, 8, 11):
+        pattern = square._pattern(size)
+        assert pattern.shape == (size, size)
+        np.testing.assert_allclose(np.linalg.norm(pattern), 1)
+        assert np.all(pattern[: size // 2] > 0) and np.all(pattern[size // 2 :] < 0)
+        if size % 2 == 0:
+            np.testing.assert_allclose(pattern[: size // 2], -pattern[size // 2 :])
+    hill = square._hill(3, 5)
+    assert np.unravel_index(hill.argmax(), hill.shape) == (1, 2)
+    np.testing.assert_allclose(hill / hill[1, 2] * (1 + 1 / 4 + 1 / 9), _sums_of_squares(3, 5))
+
+
+def _sums_of_squares(height, width):
+    """1/(k+1)² summed over the squares around the centre that a place is in."""
+    row, column = height // 2, width // 2
+    rings = np.maximum(*np.abs(np.mgrid[:height, :width] - np.array([[[row]], [[column]]])))
+    return np.array([[sum(1 / (k + 1) ** 2 for k in range(ring, max(row, column) + 1)) for ring in r] for r in rings])
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_square_is_never_worse_than_its_start(norm):
+    """Without noise: the margin falls from proposal to proposal, so that a search cut short is worse or equal."""
+    target, images = tanh_target(seed=50), random_images(20)
+    labels = predictions(target, images)
+    margins = []
+    for queries in (1, 10, 60):
+        attack = SquareAttack(0.05, norm=norm, queries=queries, eot_samples=1)
+        adversarial = run(attack, target, images, labels)
+        held = survival(target, target.features(adversarial), batch_of(adversarial, labels), make_seed(0), 1)
+        margins.append(held.margin.numpy())
+    start = square._START[norm](fold_in(make_seed(0), 0), tf.range(20, dtype=tf.int64), SHAPE, tf.constant(0.05))
+    first = tf.clip_by_value(images + start, 0.0, 1.0)
+    held = survival(target, target.features(first), batch_of(first, labels), make_seed(0), 1)
+    np.testing.assert_allclose(margins[0], held.margin, rtol=0, atol=1e-6)
+    assert np.all(margins[1] <= margins[0] + 1e-6) and np.any(margins[1] < margins[0] - 1e-3)
+    assert np.all(margins[2] <= margins[1] + 1e-6) and np.any(margins[2] < margins[1] - 1e-3)
+
+
+def test_square_lowers_the_mean_margin_of_a_random_net():
+    """On draws that it has not seen. A kept proposal may be kept by luck: the mean over images falls all the same.
+
+    In units of the standard error of a mean over eot_samples draws, which is what luck is worth.
+    """
+    target, images = tanh_target(seed=50, scale=1.0), random_images(30)
+    labels = predictions(target, images)
+    means = []
+    for queries in (1, 20, 150):
+        attack = SquareAttack(0.2, queries=queries, eot_samples=50, bound=0.0)
+        adversarial = run(attack, target, images, labels)
+        fresh = tf.function(survival)(
+            target, target.features(adversarial), batch_of(adversarial, labels), make_seed(77), 2000
+        )
+        means.append(np.mean(fresh.margin))
+    assert means[0] > means[1] > means[2]
+    assert means[2] < means[0] - 5 * np.sqrt(np.square(target.logit_scale).sum(axis=1).mean() / 50 / 30)
+
+
+def test_square_asks_no_more_about_images_that_are_lost():
+    counted = tf.Variable(0, dtype=tf.int64)
+
+    def features(images):
+        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
+        return flatten(images)
+
+    weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
+    target = HeadNoiseTarget(features, lambda f: f @ weights + favour, tf.zeros([4, 1]))
+    attack, images = SquareAttack(0.1, queries=30, eot_samples=2), random_images(8)
+    for lost in (8, 3, 0):
+        counted.assign(0)
+        run(attack, target, images, np.where(np.arange(8) < lost, 1, 0))
+        assert counted.numpy() == lost + 30 * (8 - lost)
+
+
+# Random sampling
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_worst_of_random_points_is_taken(norm):
+    """Against all the points, judged here: by the share of 1,000 common draws, then by the margin."""
+    target, images = tanh_target(seed=50, scale=0.5), random_images(10)
+    labels = predictions(target, images)
+    attack = build_attack(f"random_sampling:points=10:norm={norm}", 0.3, eot_samples=5)
+    adversarial = run(attack, target, images, labels, seed=4)
+
+    def held(x):
+        judged = tf.function(survival)(target, target.features(x), batch_of(images, labels), make_seed(0), 1000)
+        return judged.probability.numpy()
+
+    def point(number):
+        start = BALLS[norm].random_start(fold_in(make_seed(4), number), tf.range(10), SHAPE, tf.constant(0.3))
+        return tf.clip_by_value(images + start, 0.0, 1.0)
+
+    shares = np.stack([held(images), *(held(point(number)) for number in range(10))])
+    assert np.all(held(adversarial) <= shares.min(axis=0) + 1.5e-3)  # a draw at the edge may go either way by rounding
+    assert np.any(held(adversarial) < shares[0] - 1.5e-3)

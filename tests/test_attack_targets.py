@@ -1,0 +1,158 @@
+"""What an attack sees of a net: moments of its noise, Keras classifiers of every kind, fixed draws, and no noise."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import (
+    EPSILON,
+    PIXEL_TOLERANCE,
+    PIXELS,
+    SHAPE,
+    flatten,
+    linear_target,
+    normal,
+    random_images,
+    run,
+    seeded_net,
+    tanh_target,
+)
+
+from wca_tf.attacks import build_attack
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
+from wca_tf.errors import InputError
+from wca_tf.layers import AnisotropicNoise
+from wca_tf.model import WCANet
+from wca_tf.seeds import fold_in, make_seed
+
+
+def classifier(*layers):
+    return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), *layers])
+
+
+def test_moments_of_head_noise():
+    target, draws = linear_target(normal(PIXELS, 5, seed=1), 0.3 * normal(5, 7, seed=2)), 100_000
+    features = flatten(random_images(2))
+    logits = target.logits(features, make_seed(4), draws).numpy().astype(np.float64)
+    mean = target.noise_free_logits(features).numpy()
+    covariance = (target.logit_scale @ tf.transpose(target.logit_scale)).numpy()
+    variances = np.diag(covariance)
+    for i in range(2):
+        assert np.all(np.abs(logits[:, i].mean(axis=0) - mean[i]) < 5 * np.sqrt(variances / draws))
+        error = np.abs(np.cov(logits[:, i].T) - covariance)
+        assert np.all(error < 5 * np.sqrt((np.outer(variances, variances) + covariance**2) / draws))
+
+
+def test_parts_of_head_noise_share_no_draws():
+    target, features = tanh_target(scale=1.0), tanh_target().features(random_images(2))
+    parts = [target.starting_at(first).logits(features, make_seed(1), 250).numpy() for first in (0, 250, 500, 750)]
+    draws = np.concatenate(parts)[:, 0]
+    assert len(np.unique(draws[:, 0])) > 990  # float32 numbers may coincide, draws not
+    again = target.starting_at(250).logits(features, make_seed(1), 250)
+    np.testing.assert_array_equal(again, parts[1])
+
+
+def test_draws_of_a_random_net_are_numbered():
+    target, images = RandomNetTarget(seeded_net), random_images(2)
+    whole = target.logits(images, make_seed(1), 7).numpy()
+    np.testing.assert_array_equal(target.starting_at(3).logits(images, make_seed(1), 4), whole[3:])
+    np.testing.assert_array_equal(whole[5], seeded_net(images, fold_in(make_seed(1), 5)))
+
+
+@pytest.mark.parametrize("target", [tanh_target(scale=1.0), RandomNetTarget(seeded_net)], ids=["head", "anywhere"])
+def test_a_fixed_draw_is_a_deterministic_net(target):
+    images, seed = random_images(4), make_seed(6)
+    fixed, drawn = target.with_fixed_draw(seed), target.logits(target.features(images), seed, 1)[0]
+    for other in (0, 1):
+        draws = fixed.logits(fixed.features(images), make_seed(other), 3)
+        np.testing.assert_array_equal(draws, np.stack([drawn] * 3))
+    np.testing.assert_array_equal(fixed.noise_free_logits(fixed.features(images)), drawn)
+    another = target.with_fixed_draw(make_seed(7))
+    assert np.all(another.logits(another.features(images), make_seed(0), 1)[0] != drawn)
+    # What an attack that knows the draw makes of it does not depend on its own draws.
+    labels, attack = np.argmax(drawn, axis=1), build_attack("bim", EPSILON, eot_samples=3)
+    first, second = (run(attack, fixed, images, labels, seed=number) for number in (0, 1))
+    np.testing.assert_array_equal(first, second)
+    assert np.any(first != images)
+
+
+def test_a_net_without_its_noise():
+    target, images = tanh_target(scale=1.0), random_images(4)
+    still = target.without_noise()
+    draws = still.logits(still.features(images), make_seed(3), 5)
+    mean = target.noise_free_logits(target.features(images))
+    np.testing.assert_array_equal(draws, np.stack([mean] * 5))
+    assert not np.any(still.logit_scale) and not np.any(still.difference_scale) and still.num_classes == 4
+
+
+def test_target_of_a_plain_classifier():
+    model = classifier(keras.layers.Dropout(0.5), keras.layers.Dense(4))
+    target, images, labels = target_of(model), random_images(6), np.arange(6) % 4
+    np.testing.assert_array_equal(target.noise_free_logits(target.features(images)), model(images, training=False))
+    np.testing.assert_array_equal(target.logit_scale, np.zeros_like(target.logit_scale))
+    kernel = model.layers[-1].kernel.numpy()
+    probability = tf.nn.softmax(model(images, training=False)).numpy() - np.eye(4)[labels]
+    gradient = (probability @ kernel.T).reshape(-1, *SHAPE)
+    expected = np.clip(images + EPSILON * np.sign(gradient), 0, 1)
+    np.testing.assert_allclose(
+        run(build_attack("fgsm", EPSILON), target, images, labels), expected, rtol=0, atol=PIXEL_TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("covariance", ["none", "isotropic", "anisotropic"])
+def test_target_of_a_wca_net(covariance):
+    inputs = keras.Input(SHAPE)
+    model = WCANet(
+        keras.Model(inputs, keras.layers.Flatten()(inputs)), num_classes=3, feature_dim=4, covariance=covariance
+    )
+    model.build((None, *SHAPE))
+    target, images = target_of(model), random_images(5)
+    features = target.features(images)
+    np.testing.assert_array_equal(features, model.features(images))
+    np.testing.assert_array_equal(target.noise_free_logits(features), model.classifier(features))
+    np.testing.assert_array_equal(target.logit_scale, model.logit_scale)
+    assert np.any(target.logit_scale) == (covariance != "none")
+
+
+def test_target_of_a_net_with_random_features():
+    """Its draws are Keras's own: each is another, and its gradients are of what was drawn."""
+    target = target_of(classifier(keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3)))
+    assert isinstance(target, RandomNetTarget) and target.noise_free_logits is None
+    images = random_images(4)
+    draws = target.logits(images, make_seed(0), 5).numpy()
+    assert draws.shape == (5, 4, 3) and len(np.unique(draws[:, 0, 0])) == 5
+    # In an attack's graph too: 400 logits of one image have the deviation of 400 outside, within 5 standard errors.
+    copies = tf.repeat(images[:1], 100, axis=0)
+    inside = tf.function(lambda x: target.logits(x, make_seed(0), 4))(copies).numpy()
+    outside = target.logits(copies, make_seed(0), 4).numpy()
+    ratio = inside.std(axis=(0, 1)) / outside.std(axis=(0, 1))
+    assert len(np.unique(inside[..., 0])) > 390 and np.all(np.abs(np.log(ratio)) < 5 / np.sqrt(400))
+    adversarial = run(build_attack("margin:steps=5", EPSILON, eot_samples=4), target, images, np.array([0, 1, 2, 0]))
+    assert np.all(np.any(adversarial != images, axis=(1, 2, 3)))
+
+
+def test_target_of_a_wca_net_with_a_random_backbone():
+    inputs = keras.Input(SHAPE)
+    backbone = keras.Model(inputs, AnisotropicNoise()(keras.layers.Flatten()(inputs)))
+    model = WCANet(backbone, num_classes=3, feature_dim=4, covariance="anisotropic")
+    model.build((None, *SHAPE))
+    assert isinstance(target_of(model), RandomNetTarget)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_probabilities_are_refused(activation):
+    """Sums of sigmoids are not 1: such a net cannot be told from logits by its outputs, and is taken."""
+    model = classifier(keras.layers.Dense(4, activation=activation))
+    if activation == "sigmoid":
+        assert isinstance(target_of(model), HeadNoiseTarget)
+        return
+    with pytest.raises(InputError, match="expected a net that returns logits") as raised:
+        target_of(model)
+    assert "\n" not in str(raised.value)
+
+
+def test_random_probabilities_are_refused():
+    """As those of a net with noise anywhere."""
+    layers = [keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3, activation="softmax")]
+    with pytest.raises(InputError, match="expected a net that returns logits"):
+        target_of(classifier(*layers))

@@ -1,0 +1,106 @@
+"""Restarted PGD and AutoAttack's rand: no round is better for an image, and lost images are left alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import NORMS, PIXEL_TOLERANCE, PIXELS, flatten, normal, predictions, random_images, run, tanh_target
+
+from wca_tf.attacks import build_attack
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.seeds import fold_in, make_seed
+
+CHEAP_DRAWS = 1000
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tanh_target(scale=0.5)
+
+
+@pytest.fixture(scope="module")
+def labelled(target):
+    images = random_images(16, seed=2)
+    return images, predictions(target, images)
+
+
+def judged(target, images, labels):
+    """(share of 1,000 common draws that give the label, mean margin)."""
+    batch = Batch(images, tf.constant(labels), tf.range(len(images)))
+    held = tf.function(survival)(target, target.features(images), batch, make_seed(0), CHEAP_DRAWS)
+    return held.probability.numpy(), held.margin.numpy()
+
+
+@pytest.mark.parametrize(
+    "text", ["pgd_restarts:restarts=4:steps=3", "pgd_restarts:restarts=4:steps=3:norm=l2", "auto_rand:steps=6"]
+)
+def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
+    images, labels = labelled
+    attack = dataclasses.replace(build_attack(text, 0.05, eot_samples=5), bound=0.0)
+    found = run(attack, target, images, labels, seed=3)
+    share, margin = judged(target, found, labels)
+    rounds = [
+        run(single, target, images, labels, seed=fold_in(make_seed(3), number, time))
+        for number, (single, times) in enumerate(attack.rounds())
+        for time in range(times)
+    ]
+    outcomes = [judged(target, images, labels), *(judged(target, tf.constant(x), labels) for x in rounds)]
+    shares = np.stack([outcome[0] for outcome in outcomes])
+    # Gathering the images that are left changes the rounding of products: a draw at the edge may go either way.
+    assert np.all(share <= shares.min(axis=0) + 1.5 / CHEAP_DRAWS)
+    assert len(set(np.argmin(shares, axis=0))) > 1  # not always the same round's
+    candidates = np.stack([images, *rounds])
+    distances = np.abs(candidates - found).max(axis=(2, 3, 4)).min(axis=0)
+    assert np.all(distances <= PIXEL_TOLERANCE)
+
+
+def test_rounds():
+    """PGD so often, and Auto-PGD on cross-entropy and on DLR: with the parameters of the whole."""
+    restarted = build_attack("pgd_restarts:restarts=7:steps=3:norm=l2:targeted=true", 0.2, eot_samples=4)
+    assert restarted.rounds() == [(build_attack("pgd:steps=3:norm=l2:targeted=true", 0.2, eot_samples=4), 7)]
+    both = build_attack("auto_rand:steps=9:rho=0.5:norm=l2", 0.2)
+    options = "steps=9:rho=0.5:norm=l2:eot_samples=20"
+    assert both.rounds() == [(build_attack(f"apgd_{name}:{options}", 0.2), 1) for name in ("ce", "dlr")]
+    assert restarted.passes == 7 * (3 + 1) and both.passes == 2 * (10 + 1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_lost_images_cost_no_more_rounds(norm):
+    """Rows that pass the features, by the label: of lost images one pass, to see that they are."""
+    counted = tf.Variable(0, dtype=tf.int64)
+
+    def features(images):
+        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
+        return flatten(images)
+
+    weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
+    target = HeadNoiseTarget(features, lambda f: f @ weights + favour, tf.zeros([4, 1]))
+    images, steps, restarts = random_images(8), 5, 3
+    text = f"pgd_restarts:steps={steps}:restarts={restarts}:norm={norm}:objective=margin"
+    attack = build_attack(text, 0.1, eot_samples=2)
+    for lost in (8, 3, 0):
+        labels = np.where(np.arange(8) < lost, 1, 0)
+        counted.assign(0)
+        adversarial = run(attack, target, images, labels)
+        # A step is a pass, and so is every judgement: one at first, and one a round.
+        assert counted.numpy() == 8 + (8 - lost) * restarts * (steps + 1)
+        np.testing.assert_array_equal(adversarial[:lost], images[:lost])
+        assert np.all(np.any(adversarial[lost:] != images[lost:], axis=(1, 2, 3)))
+
+
+def test_a_bound_of_one_leaves_every_image(target, labelled):
+    attack = build_attack("pgd_restarts:restarts=4:steps=3:bound=1", 0.05, eot_samples=5)
+    np.testing.assert_array_equal(run(attack, target, *labelled), labelled[0])
+
+
+def test_more_restarts_are_no_worse(target, labelled):
+    images, labels = labelled
+    shares = []
+    for restarts in (1, 4):
+        attack = build_attack(f"pgd_restarts:restarts={restarts}:steps=3", 0.05, eot_samples=5)
+        shares.append(judged(target, run(attack, target, images, labels), labels)[0])
+    # A draw at the edge may go either way by rounding.
+    assert np.all(shares[1] <= shares[0] + 1.5 / CHEAP_DRAWS) and np.any(shares[1] < shares[0] - 1.5 / CHEAP_DRAWS)

@@ -1,0 +1,331 @@
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from evaluation_nets import Quantise, arrays, dense_net, digits, read_strictly, with_layers, write_model_dir
+
+from wca_tf.config import EvaluateConfig
+from wca_tf.errors import InputError
+from wca_tf.evaluation import runner
+from wca_tf.evaluation.accuracy import Judgement
+from wca_tf.evaluation.checklist import CRITERIA, Evidence
+from wca_tf.evaluation.outcomes import CLEAN, Outcome
+from wca_tf.evaluation.runner import evaluate, evaluate_model
+from wca_tf.evaluation.table import format_results
+
+EPSILON = 0.1
+COUNT = 40
+(
+    ONE_STEP,
+    BLACK_BOX,
+    UNBOUNDED,
+    RANDOM,
+    BUDGET,
+    FIXED_DRAW,
+    ZERO_GRADIENTS,
+    MORE_STEPS,
+    ADAPTIVE,
+    TRANSFER,
+) = CRITERIA
+SELF_TEST = "every attack finds a planted adversarial image"
+CONFIG = EvaluateConfig(
+    attacks="fgsm,pgd",
+    epsilons="0,0.1",
+    eot_samples=2,
+    num_examples=10,
+    batch_size=10,
+    checklist=True,
+)
+
+
+# Each criterion on evidence made up
+
+
+def outcome(name, epsilon, probability, zero_gradients=0.0):
+    """An attack that leaves P(correct) `probability`, a number or one for each image."""
+    probability = np.broadcast_to(np.asarray(probability, np.float64), COUNT)
+    zeros = np.zeros(COUNT)
+    judgement = Judgement(probability >= 0.5, (probability >= 0.5).astype(float), probability, zeros, zeros, zeros)
+    unknown = np.full(COUNT, np.nan)
+    still = np.arange(COUNT) < zero_gradients * COUNT
+    images = np.zeros((8, 2, 2, 1), np.float32)
+    return Outcome(name, epsilon, {}, judgement, zeros, zeros, zeros, still.astype(float), unknown, images, 1.0)
+
+
+HONEST = {
+    (CLEAN, None): 0.95,
+    ("fgsm", EPSILON): 0.6,
+    ("pgd:steps=40", EPSILON): 0.5,
+    ("pgd:steps=80", EPSILON): 0.49,
+    ("margin", EPSILON): 0.5,
+    ("margin:steps=80", EPSILON): 0.49,
+    ("z_margin", EPSILON): 0.49,
+    ("z_margin:steps=80", EPSILON): 0.48,
+    ("square", EPSILON): 0.6,
+    ("random_sampling", EPSILON): 0.9,
+    ("transfer", EPSILON): 0.5,
+    ("pgd:steps=40", EPSILON / 2): 0.8,
+    ("pgd:steps=40", 2 * EPSILON): 0.1,
+    ("pgd:steps=20", 1.0): 0.0,
+}
+
+
+def evidence(changes=None, fixed_draw=0.2, zero_gradients=0.0, without=()):
+    """What an honest net of ten classes leaves, but for `changes`."""
+    left = {key: value for key, value in {**HONEST, **(changes or {})}.items() if key[0].split(":")[0] not in without}
+    outcomes = {key: outcome(*key, value, zero_gradients) for key, value in left.items()}
+    known = None if fixed_draw is None else outcome("pgd:steps=40", EPSILON, fixed_draw)
+    return Evidence(outcomes, known, EPSILON, 1.0, 10)
+
+
+def one_image(value, others):
+    return np.where(np.arange(COUNT) == 0, value, others)
+
+
+def at_epsilon(**left):
+    return {"changes": {(name.replace("__", ":steps="), EPSILON): value for name, value in left.items()}}
+
+
+# Criterion -> what violates it, and what else satisfies it: the tolerance is two images of a hundred.
+CASES = [
+    (ONE_STEP, at_epsilon(fgsm=0.47), at_epsilon(fgsm=0.49)),
+    (BLACK_BOX, at_epsilon(square=0.47), at_epsilon(square=0.49)),
+    (UNBOUNDED, {"changes": {("pgd:steps=20", 1.0): 0.11}}, {"changes": {("pgd:steps=20", 1.0): 0.09}}),
+    (
+        RANDOM,
+        at_epsilon(random_sampling=one_image(0.4, 0.9)),
+        at_epsilon(random_sampling=one_image(0.4, 0.9), pgd__40=one_image(0.4, 0.5)),  # PGD finds it too
+    ),
+    (
+        RANDOM,
+        at_epsilon(random_sampling=0.49),
+        {"changes": {("random_sampling", EPSILON): one_image(0.4, 0.9), (CLEAN, None): one_image(0.45, 0.9)}},
+    ),
+    (BUDGET, {"changes": {("pgd:steps=40", 2 * EPSILON): 0.55}}, {"changes": {("pgd:steps=40", 2 * EPSILON): 0.49}}),
+    (BUDGET, {"changes": {("pgd:steps=40", EPSILON / 2): 0.45}}, {"changes": {("pgd:steps=40", EPSILON / 2): 0.5}}),
+    (
+        BUDGET,
+        {"changes": {("pgd:steps=40", epsilon): 0.5 for epsilon in (EPSILON / 2, EPSILON, 2 * EPSILON)}},
+        {"changes": {("pgd:steps=40", epsilon): 0.01 for epsilon in (EPSILON / 2, EPSILON, 2 * EPSILON)}},
+    ),
+    (FIXED_DRAW, {"fixed_draw": 0.53}, {"fixed_draw": 0.51}),
+    (ZERO_GRADIENTS, {"zero_gradients": 1 / COUNT}, {"zero_gradients": 0.0}),
+    (MORE_STEPS, at_epsilon(z_margin__80=0.46), at_epsilon(z_margin__80=0.6)),
+    (MORE_STEPS, at_epsilon(margin=0.4, margin__80=0.3), at_epsilon(margin=0.4, margin__80=0.39, z_margin__80=0.3)),
+    (ADAPTIVE, at_epsilon(z_margin=0.47), at_epsilon(z_margin=0.485)),
+    (ADAPTIVE, at_epsilon(margin=0.47), at_epsilon(margin=0.9, z_margin=0.9)),
+    (TRANSFER, at_epsilon(transfer=0.47), at_epsilon(transfer=0.49)),
+]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_an_honest_net_passes_each_criterion_and_the_evidence_is_a_line(criterion):
+    passed, said = CRITERIA[criterion](evidence())
+    assert passed is True
+    assert said and "\n" not in said
+    assert any(character.isdigit() for character in said)
+
+
+@pytest.mark.parametrize(("criterion", "violating", "satisfying"), CASES)
+def test_each_criterion_can_fail_and_has_its_tolerance(criterion, violating, satisfying):
+    assert CRITERIA[criterion](evidence(**violating))[0] is False
+    assert CRITERIA[criterion](evidence(**satisfying))[0] is True
+
+
+def test_every_criterion_has_a_case_in_which_it_fails():
+    assert {criterion for criterion, _, _ in CASES} == set(CRITERIA)
+
+
+def test_noise_in_an_estimate_near_zero_is_no_smaller_success():
+    """Where nothing is left, a stochastic attack may leave a thousandth more at the larger radius."""
+    left = {("pgd:steps=40", EPSILON / 2): 0.3, ("pgd:steps=40", EPSILON): 0.001, ("pgd:steps=40", 2 * EPSILON): 0.002}
+    assert CRITERIA[BUDGET](evidence(left))[0] is True
+
+
+def test_criteria_that_do_not_apply_say_so():
+    assert CRITERIA[FIXED_DRAW](evidence(fixed_draw=None)) == (None, "the net has no noise")
+    passed, said = CRITERIA[TRANSFER](evidence(without=("transfer",)))
+    assert passed is None and "noise-free" in said
+    without = evidence(at_epsilon(margin=0.47)["changes"], without=("z_margin", "transfer"))  # noise anywhere
+    assert CRITERIA[ADAPTIVE](without)[0] is False
+    assert CRITERIA[MORE_STEPS](without)[0] is True
+
+
+def test_the_evidence_has_the_numbers_that_decide():
+    assert CRITERIA[ONE_STEP](evidence())[1] == "fgsm leaves 60.0 %, pgd:steps=40 50.0 %"
+    assert CRITERIA[BUDGET](evidence())[1] == "pgd:steps=40 leaves 80.0 % at 0.05, 50.0 % at 0.1, 10.0 % at 0.2"
+    assert "0.0 %, chance is 10.0 %" in CRITERIA[UNBOUNDED](evidence())[1]
+    assert "0 of the 40 images" in CRITERIA[RANDOM](evidence())[1]
+    assert "0.0 % of images" in CRITERIA[ZERO_GRADIENTS](evidence())[1]
+
+
+# On nets. 10,000 random points are most of the time, whatever the net.
+
+
+def run(model, report, classes=4, **changes):
+    _, test = digits(classes)
+    return evaluate_model(model, test.images, test.labels, dataclasses.replace(CONFIG, **changes), report)
+
+
+def verdicts(results):
+    return {item["criterion"]: item["passed"] for item in results["checklist"]}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """(results, report directory) of a plain net, at a radius at which attacks succeed on some images."""
+    report = tmp_path_factory.mktemp("honest") / "report"
+    return run(dense_net(4), report), report
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    """(results, report directory) of the same net with logits so large that cross-entropy saturates."""
+    report = tmp_path_factory.mktemp("masked") / "report"
+    return run(with_layers(dense_net(4), after=[keras.layers.Rescaling(1e4)]), report), report
+
+
+def test_a_plain_net_passes_every_criterion_that_applies(honest):
+    results, report = honest
+    assert list(verdicts(results)) == [*CRITERIA, SELF_TEST]
+    assert verdicts(results) == {**dict.fromkeys([*CRITERIA, SELF_TEST], True), FIXED_DRAW: None}
+    left = results["attacks"][3]
+    assert (left["name"], left["epsilon"]) == ("pgd", 0.1)
+    assert 0.2 < left["expected_accuracy"]["value"] < 0.9  # else the test says little
+    for item in results["checklist"]:
+        assert set(item) == {"criterion", "passed", "evidence"}
+        assert item["evidence"] and "\n" not in item["evidence"]
+        assert "nan" not in item["evidence"]
+    assert read_strictly(report / "results.json")["checklist"] == results["checklist"]
+
+
+def test_saturated_cross_entropy_fails_and_is_named(masked, honest):
+    """The same net as the honest one: what attacks on cross-entropy cannot find is there to be found."""
+    found = verdicts(masked[0])
+    failing = {criterion for criterion, passed in found.items() if passed is False}
+    assert failing == {BLACK_BOX, UNBOUNDED, RANDOM, ZERO_GRADIENTS, ADAPTIVE, TRANSFER} & failing
+    assert {BLACK_BOX, UNBOUNDED, ZERO_GRADIENTS, ADAPTIVE, TRANSFER} <= failing
+    pgd = masked[0]["attacks"][3]
+    assert pgd["zero_gradient_share"] > 0.5
+    assert pgd["expected_accuracy"]["value"] > honest[0]["attacks"][3]["expected_accuracy"]["value"]
+    assert masked[0]["clean"]["accuracy"] == honest[0]["clean"]["accuracy"]
+
+
+def test_the_table_shows_the_checklist(masked):
+    table = format_results(masked[0])
+    lines = table[table.index("checklist") :].splitlines()[1:]
+    assert len(lines) == len(CRITERIA) + 1
+    for line, item in zip(lines, masked[0]["checklist"], strict=True):
+        assert line.split()[0] == {True: "pass", False: "FAIL", None: "n/a"}[item["passed"]]
+        assert item["criterion"] in line and item["evidence"] in line
+
+
+def test_a_failing_checklist_leaves_everything_written(masked):
+    results, report = masked
+    names = {"results.json", "examples.npz", "report.html", "model_card.md", "evaluation.json"}
+    assert names <= {path.name for path in report.iterdir()}
+    assert read_strictly(report / "results.json") == json.loads(json.dumps(results))
+    assert arrays(report)["attack"].tolist() == ["clean", "fgsm", "pgd", "fgsm", "pgd"]  # not those of the checklist
+
+
+def test_it_is_kept_and_its_attacks_are_not_run_again(honest, contents, capsys):
+    results, report = honest
+    before = contents(report)
+    assert run(dense_net(4), report) == results
+    assert run(dense_net(4), report, checklist=False) == results
+    assert capsys.readouterr().out.count("nothing to do") == 2
+    assert contents(report) == before
+
+
+def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
+    """That which is there is of epsilon 0.1, and --strict would judge 0.2 by it."""
+    report = shutil.copytree(honest[1], tmp_path / "report")
+    run(dense_net(4), report, epsilons="0.2", checklist=False)
+    asked = []
+
+    def made(target, examples, config, settings, records):
+        asked.append(config.epsilons)
+        return [{"criterion": "of the other radius", "passed": True, "evidence": "0"}]
+
+    monkeypatch.setattr(runner, "run_checklist", made)
+    results = run(dense_net(4), report, epsilons="0.2")
+    assert asked == ["0.2"]
+    assert verdicts(results) == {"of the other radius": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [4, 10])
+def test_a_quantiser_fails_and_the_self_test_names_it(tmp_path, classes):
+    found = verdicts(run(with_layers(dense_net(classes), [Quantise()]), tmp_path / "report", classes))
+    assert found[ZERO_GRADIENTS] is found[SELF_TEST] is found[BLACK_BOX] is found[UNBOUNDED] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_plain_net_passes_in_either_norm_and_with_any_number_of_classes(tmp_path, norm):
+    for classes, epsilon in ((2, 0.15), (10, 0.05)):
+        radius = epsilon * (1 if norm == "linf" else 8)
+        attacks = f"fgsm:norm={norm},pgd:norm={norm}"
+        results = run(
+            dense_net(classes), tmp_path / str(classes), classes, epsilons=str(radius), attacks=attacks, num_examples=20
+        )
+        assert not [item for item in results["checklist"] if item["passed"] is False]
+
+
+def test_without_a_radius_above_zero_it_is_an_input_error_before_any_attack(tmp_path):
+    with pytest.raises(InputError, match=r"epsilon above 0.*received 0"):
+        run(dense_net(4), tmp_path / "report", epsilons="0")
+    assert not (tmp_path / "report").exists()
+
+
+# --strict
+
+
+def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, command_environment, tmp_path):
+    """On evaluations that are there with their checklists, so that the command is quick; the slow test makes one."""
+    model_dir = write_model_dir(tmp_path / "model")
+    arguments = [f"--model_dir={model_dir}", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=5", "--strict"]
+    running = {}
+    for code, passed in ((0, [True, None]), (3, [True, False, None])):
+        report = tmp_path / str(code)
+        evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=5), model_dir, report)
+        results = read_strictly(report / "results.json")
+        results["checklist"] = [
+            {"criterion": f"criterion {i}", "passed": verdict, "evidence": "made up"}
+            for i, verdict in enumerate(passed)
+        ]
+        (report / "results.json").write_text(json.dumps(results))
+        running[code] = subprocess.Popen(
+            [sys.executable, os.fspath(root / "bin" / "evaluate"), *arguments, f"--report_dir={report}"],
+            env=command_environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    for code, process in running.items():
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == code, err
+        assert ("FAIL  criterion 1: made up" in out) == (code == 3)
+        assert "pass  criterion 0: made up" in out
+        assert "error" not in err
+
+
+@pytest.mark.slow
+def test_strict_runs_the_checklist_and_writes_everything(command, tmp_path):
+    """On a net of steps, whose gradients are zero."""
+    model_dir = write_model_dir(tmp_path / "model", steps=True)
+    arguments = ["--attacks=pgd", "--epsilons=0.1", "--num_examples=4", "--eot_samples=2", "--strict"]
+    done = command("evaluate", f"--model_dir={model_dir}", f"--report_dir={tmp_path / 'report'}", *arguments)
+    assert done.code == 3, done.err
+    assert "FAIL" in done.out and SELF_TEST in done.out
+    results = read_strictly(tmp_path / "report" / "results.json")
+    assert verdicts(results)[ZERO_GRADIENTS] is verdicts(results)[SELF_TEST] is False
+    assert verdicts(results)[FIXED_DRAW] is not None  # the net has noise
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert {"results.json", "examples.npz", "report.html", "model_card.md", "records", "checklist"} <= names

@@ -1,0 +1,410 @@
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import attack_nets
+import numpy as np
+import pytest
+from evaluation_nets import (
+    InputNoise,
+    arrays,
+    assert_same_arrays,
+    assert_same_outcomes,
+    dense_net,
+    digits,
+    read_strictly,
+    with_layers,
+    without_seconds,
+    write_model_dir,
+)
+
+from wca_tf.config import EvaluateConfig
+from wca_tf.data.examples import Examples
+from wca_tf.errors import InputError
+from wca_tf.evaluation import attacking
+from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
+from wca_tf.evaluation.outcomes import CLEAN, GALLERY, load_outcome, record_path
+from wca_tf.evaluation.runner import evaluate, evaluate_model
+from wca_tf.files import TEMPORARY_PREFIX
+
+TARGET = attack_nets.tanh_target(scale=0.3)
+COUNT = 18
+SETTINGS = Settings(eot_samples=3, seed=5, batch_size=5)
+PLANNED = [
+    Planned(CLEAN, None),
+    Planned("fgsm", 0.1),
+    Planned("pgd:steps=2", 0.1),
+    Planned("n_pixel:population=6:generations=2", None),
+    Planned("pgd:steps=2:targeted=true", 0.1),
+]
+BATCHES = -(-COUNT // SETTINGS.batch_size)
+# The command with a record after every batch, not every two seconds: a kill need not wait so long.
+EVALUATE = """
+import sys
+from wca_tf.evaluation import attacking
+attacking.SAVE_EVERY = 0.0
+from wca_tf.cli.evaluate import console
+sys.argv[0] = "bin/evaluate"
+console()
+"""
+CONFIG = EvaluateConfig(
+    attacks="fgsm,pgd:steps=150", epsilons="0.1", eot_samples=4, num_examples=30, batch_size=2, seed=3
+)
+
+
+@pytest.fixture(scope="module")
+def examples():
+    images = attack_nets.random_images(COUNT).numpy()
+    labels = attack_nets.predictions(TARGET, images)
+    return Examples(images, labels, tuple("0123"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(examples, tmp_path_factory):
+    """(outcomes of all planned attacks, the directory with their records)."""
+    records = tmp_path_factory.mktemp("records")
+    return run_attacks(TARGET, PLANNED, examples, SETTINGS, records), records
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return write_model_dir(tmp_path_factory.mktemp("resume") / "model")
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in wca_tf may catch it."""
+
+
+def stop_after(monkeypatch, saves):
+    """Have a record written after each batch, and the process end after so many records."""
+    written = []
+
+    def save(outcome, directory):
+        save_outcome(outcome, directory)
+        written.append(outcome)
+        if len(written) == saves:
+            raise Killed
+
+    save_outcome = attacking.save_outcome
+    monkeypatch.setattr(attacking, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(attacking, "save_outcome", save)
+
+
+def records_in(directory):
+    """name -> (contents, when written) of every file."""
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.iterdir()}
+
+
+def rewrite(path, change):
+    """Change the arrays of a record in place."""
+    with np.load(path) as stored:
+        contents = {name: stored[name] for name in stored.files}
+    change(contents)
+    np.savez(path, **contents)
+
+
+# In one process
+
+
+@pytest.mark.parametrize("saves", [1, BATCHES, BATCHES + 1, 2 * BATCHES + 2, 3 * BATCHES + 3, 5 * BATCHES])
+def test_stopped_after_any_record_it_goes_on_to_the_same_bits(examples, uninterrupted, monkeypatch, tmp_path, saves):
+    with monkeypatch.context() as patch:
+        stop_after(patch, saves)
+        with pytest.raises(Killed):
+            run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path)
+    assert_same_outcomes(run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path), uninterrupted[0])
+
+
+def test_what_was_recorded_is_not_attacked_again(examples, uninterrupted, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2 * BATCHES + 2)
+        with pytest.raises(Killed):
+            run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path)
+    done = 2 * SETTINGS.batch_size
+    third = record_path(tmp_path, PLANNED[2].name, 0.1)
+    before = records_in(tmp_path)
+    complete = set(before) - {third.name}
+    assert len(complete) == 2
+
+    def mark(contents):
+        assert len(contents["l2"]) == done
+        contents["l2"] += 1000
+
+    rewrite(third, mark)
+    outcomes = run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path)
+    whole = uninterrupted[0][2].l2
+    np.testing.assert_array_equal(outcomes[2].l2, np.where(np.arange(COUNT) < done, whole + 1000, whole))
+    after = records_in(tmp_path)
+    assert {name: after[name] for name in complete} == {name: before[name] for name in complete}
+
+
+def test_everything_recorded_is_read_and_nothing_runs(examples, uninterrupted, monkeypatch):
+    before = records_in(uninterrupted[1])
+    monkeypatch.setattr(attacking, "judge", None)  # calling it would raise
+    assert_same_outcomes(run_attacks(TARGET, PLANNED, examples, SETTINGS, uninterrupted[1]), uninterrupted[0])
+    assert records_in(uninterrupted[1]) == before
+
+
+def test_a_record_of_other_parameters_is_not_taken(examples, uninterrupted, tmp_path):
+    """The same text can mean something else in another version, whose defaults differ."""
+    run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path)
+
+    def other(contents):
+        described = json.loads(str(contents["described"]))
+        described["config"]["relative_step_size"] = 0.5
+        contents["described"] = np.array(json.dumps(described))
+        contents["l2"] += 1000
+
+    rewrite(record_path(tmp_path, "fgsm", 0.1), other)
+    assert_same_outcomes(run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
+
+
+def test_names_and_radii_have_records_of_their_own(tmp_path):
+    names = ["pgd", "PGD", "pgd:steps=40", "pgd:steps=4", "transfer:source=a/b", "transfer:source=a_b", "x" * 300]
+    paths = {record_path(tmp_path, name, epsilon) for name in names for epsilon in (None, 0.1, 0.1000001, 0.0)}
+    assert len(paths) == 4 * len(names)
+    assert {path.parent for path in paths} == {tmp_path}
+    assert max(len(path.name) for path in paths) < 120
+
+
+@pytest.mark.parametrize("broken", ["empty", "half", "text", "another npz"])
+def test_a_broken_record_is_one_clear_line(examples, uninterrupted, tmp_path, broken):
+    run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path)
+    path = record_path(tmp_path, "fgsm", 0.1)
+    if broken == "half":
+        os.truncate(path, path.stat().st_size // 2)
+    elif broken == "another npz":
+        np.savez(path, l2=np.zeros(3))
+    else:
+        path.write_text("" if broken == "empty" else "not a record")
+    before = records_in(tmp_path)
+    with pytest.raises(InputError, match=rf"{path.name}.*remove it") as raised:
+        run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path)
+    assert "\n" not in str(raised.value)
+    assert records_in(tmp_path) == before
+    path.unlink()  # as it says
+    assert_same_outcomes(run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
+
+
+def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
+    assert COUNT > GALLERY
+    records = list(uninterrupted[1].iterdir())
+    assert len(records) == len(PLANNED)
+    for path in records:
+        with np.load(path) as stored:
+            shapes = {name: stored[name].shape for name in stored.files if name != "described"}
+        assert shapes.pop("images") == (GALLERY, *attack_nets.SHAPE)
+        assert set(shapes.values()) == {(COUNT,)}
+
+
+# The command, killed
+
+
+def start(root, environment, model_dir, report):
+    arguments = [f"--{name}={getattr(CONFIG, name)}" for name in ("attacks", "epsilons", "eot_samples", "seed")]
+    arguments += [f"--num_examples={CONFIG.num_examples}", f"--batch_size={CONFIG.batch_size}"]
+    command = [sys.executable, "-c", EVALUATE, *arguments, f"--model_dir={model_dir}", f"--report_dir={report}"]
+    environment = {**environment, "PYTHONPATH": str(root)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def recorded(report, name):
+    outcome = load_outcome(report / "records", name, 0.1)
+    return len(outcome) if outcome else 0
+
+
+def test_the_command_killed_within_an_attack_goes_on_to_the_same_results(
+    root, command, command_environment, model_dir, tmp_path
+):
+    """Stopped first, so that it holds its directory for certain while another evaluation tries to have it."""
+    interrupted, whole = tmp_path / "interrupted", tmp_path / "whole"
+    process = start(root, command_environment, model_dir, interrupted)
+    try:
+        deadline = time.monotonic() + 240
+        while not recorded(interrupted, "pgd:steps=150"):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        before = records_in(interrupted / "records")
+        with pytest.raises(InputError, match="in use"):
+            evaluate(CONFIG, model_dir, interrupted)
+        assert records_in(interrupted / "records") == before
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = recorded(interrupted, "pgd:steps=150")
+    assert 0 < done < CONFIG.num_examples, "it was not killed within the attack"
+    assert not (interrupted / "results.json").exists()
+    fgsm = record_path(interrupted / "records", "fgsm", 0.1).name
+    (interrupted / "records" / f"{TEMPORARY_PREFIX}half.npz").write_bytes(b"half a record")
+    (interrupted / f"{TEMPORARY_PREFIX}half.json").write_bytes(b"{")
+
+    again = start(root, command_environment, model_dir, interrupted)
+    out, err = again.communicate(timeout=240)
+    assert again.returncode == 0, err
+    assert "worst case" in out
+    expected = evaluate(CONFIG, model_dir, whole)
+    received = read_strictly(interrupted / "results.json")
+    assert without_seconds(received) == without_seconds(json.loads(json.dumps(expected)))
+    assert_same_arrays(arrays(interrupted), arrays(whole))
+    assert records_in(interrupted / "records")[fgsm] == before[fgsm]
+    assert not list(interrupted.rglob(f"{TEMPORARY_PREFIX}*"))
+
+
+# Adding to an evaluation
+
+
+SMALL = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=12, batch_size=12)
+
+
+@pytest.fixture
+def started(tmp_path):
+    """(results, directory) of an evaluation of a plain net by one attack."""
+    _, test = digits()
+    return evaluate_model(dense_net(), test.images, test.labels, SMALL, tmp_path / "report"), tmp_path / "report"
+
+
+def go_on(directory, model=None, images=None, labels=None, name="keras model", **changes):
+    _, test = digits()
+    return evaluate_model(
+        dense_net() if model is None else model,
+        test.images if images is None else images,
+        test.labels if labels is None else labels,
+        dataclasses.replace(SMALL, **changes),
+        directory,
+        name,
+    )
+
+
+def test_a_second_evaluation_adds_attacks_and_epsilons_and_leaves_the_first(started, contents, capsys):
+    first, directory = started
+    before = records_in(directory / "records")
+    changes = {"attacks": "pgd:steps=2,cw:steps=3:searches=2", "epsilons": "0.2,0.1"}
+    second = go_on(directory, **changes)
+    after = records_in(directory / "records")
+    assert {name: after[name] for name in before} == before
+    assert len(after) == len(before) + 3
+    names = [(attack["epsilon"], attack["name"]) for attack in second["attacks"]]
+    cw = "cw:steps=3:searches=2"
+    assert names == [(0.1, "fgsm"), (0.1, "pgd:steps=2"), (0.2, "pgd:steps=2"), (None, cw)]
+    assert second["attacks"][0] == first["attacks"][0]  # its seconds too
+    assert second["clean"] == first["clean"]
+    assert [worst["epsilon"] for worst in second["worst_case"]] == [0.1, 0.2]
+    rows = arrays(directory)
+    assert rows["attack"].tolist() == ["clean", "fgsm", "pgd:steps=2", "pgd:steps=2", cw]
+    assert read_strictly(directory / "results.json") == second
+
+    capsys.readouterr()
+    there = contents(directory)
+    for again in (changes, {}):  # the second's attacks, and the first's
+        assert go_on(directory, **again) == second
+        assert "nothing to do" in capsys.readouterr().out
+    assert contents(directory) == there
+
+
+def test_attacks_added_one_by_one_are_those_of_one_evaluation(started, tmp_path):
+    _, directory = started
+    added = go_on(directory, attacks="pgd:steps=2")
+    together = go_on(tmp_path / "together", attacks="fgsm,pgd:steps=2")
+    assert without_seconds(added) == without_seconds(together)
+    assert_same_arrays(arrays(directory), arrays(tmp_path / "together"))
+
+
+def with_other_weights():
+    model = with_layers(dense_net())
+    other = type(model).from_config(model.get_config())
+    other.set_weights([1.01 * weight for weight in model.get_weights()])
+    return other
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"seed": 1},
+        {"num_examples": 11},
+        {"eot_samples": 3},
+        {"name": "another"},
+        {"images": lambda: np.ascontiguousarray(digits()[1].images[:, ::-1])},
+        {"labels": lambda: digits()[1].labels[::-1].copy()},
+        {"model": with_other_weights},
+    ],
+    ids=lambda difference: next(iter(difference)),
+)
+def test_a_directory_of_another_evaluation_is_refused_and_stays(started, contents, difference):
+    before = contents(started[1])
+    with pytest.raises(InputError, match="another --report_dir") as raised:
+        go_on(started[1], **{name: value() if callable(value) else value for name, value in difference.items()})
+    assert "\n" not in str(raised.value)
+    assert contents(started[1]) == before
+
+
+def test_a_directory_of_a_net_with_equal_weights_and_other_noise_is_refused(tmp_path, contents):
+    """Deviations of noise, rates of dropout and activations are no weights."""
+    go_on(tmp_path / "report", with_layers(dense_net(), [InputNoise(0.01)]))
+    before = contents(tmp_path / "report")
+    with pytest.raises(InputError, match="another --report_dir"):
+        go_on(tmp_path / "report", with_layers(dense_net(), [InputNoise(1.0)]))
+    assert contents(tmp_path / "report") == before
+
+
+def test_the_default_directory_is_one_for_a_model_its_images_and_a_seed(model_dir):
+    config = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=4)
+    evaluate(config, model_dir)
+    both = evaluate(dataclasses.replace(config, attacks="bim:steps=2", epsilons="0.2"), model_dir)
+    [directory] = (model_dir / "evaluations").iterdir()
+    assert [attack["name"] for attack in both["attacks"]] == ["fgsm", "bim:steps=2"]
+    assert read_strictly(directory / "results.json") == both
+    evaluate(dataclasses.replace(config, seed=1), model_dir)
+    assert len(list((model_dir / "evaluations").iterdir())) == 2
+
+
+# Memory
+
+
+MEMORY = """
+import resource, sys
+sys.path.insert(0, {tests!r})
+import attack_nets
+import numpy as np
+from wca_tf.attacks import build_attack
+from wca_tf.evaluation.accuracy import judge
+
+classes, images = {classes}, attack_nets.random_images({images})
+labels, indices = np.zeros({images}, np.int64), np.arange({images})
+target = attack_nets.linear_target(attack_nets.normal(6, classes), attack_nets.normal(classes, 3))
+peaks = []
+for draws in ({few}, {many}):
+    for name in {attacks}:
+        epsilon = None if name.startswith(("cw", "n_pixel")) else 0.1
+        build_attack(name, epsilon, draws)(target, images, labels, indices, 0)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*peaks)
+"""
+
+
+def test_the_number_of_draws_does_not_decide_the_memory(root):
+    """All draws at once would be one tensor of logits at least, which is the bound; cross-entropy takes several."""
+    few, many, images, classes = 250, 20_000, 100, 30
+    attacks = (
+        "pgd:steps=2",
+        "apgd_ce:steps=3",
+        "square:queries=3",
+        "random_sampling:points=2",
+        "cw:steps=2:searches=1",
+        "n_pixel:population=4:generations=1",
+    )
+    script = MEMORY.format(
+        tests=str(root / "tests"), few=few, many=many, images=images, classes=classes, attacks=attacks
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    low, high = (1024 * int(peak) for peak in done.stdout.split())  # ru_maxrss is in KiB
+    bound = many * images * classes * np.dtype(np.float32).itemsize
+    print(f"peak grew by {(high - low) / 1e6:.0f} MB; logits of all draws are {bound / 1e6:.0f} MB")
+    assert high - low < bound / 2

@@ -1,0 +1,220 @@
+import dataclasses
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from evaluation_nets import Quantise, dense_net, digits, with_layers, write_model_dir
+
+from wca_tf.attacks import ATTACKS, AttackEntry, build_attack, projected_gradient
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
+from wca_tf.errors import InputError
+from wca_tf.evaluation import self_test
+from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
+from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.seeds import make_seed
+
+EPSILON = 0.1
+# Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps
+# do not move a pixel of exactly 0 or 1 far, and digits have many.
+QUICK = {
+    "pgd_restarts": ":restarts=2",
+    "apgd_ce": ":steps=20",
+    "apgd_dlr": ":steps=20",
+    "auto_rand": ":steps=20",
+    "cw": ":steps=500:learning_rate=0.01",
+    "square": ":queries=500",
+}
+# Random points cannot find what random points were fitted to miss.
+FINDERS = [name + QUICK.get(name, "") for name in ATTACKS if name != "random_sampling"]
+VARIANTS = [
+    "pgd:norm=l2",
+    "square:queries=500:norm=l2",
+    "pgd:targeted=true",
+    "n_pixel:pixels=3",
+    "cw:steps=500:learning_rate=0.01:confidence=5",
+    "z_margin:steps=20:relative_step_size=0.25",
+]
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return write_model_dir(tmp_path_factory.mktemp("self_test") / "model")
+
+
+@pytest.fixture(scope="module")
+def noisy_target(model_dir):
+    """A WCANet of 16 features."""
+    return target_of(load_model(ModelDirectory(model_dir).best))
+
+
+def tested(target, name, classes=10):
+    [result] = run_self_test(target, [name], EPSILON, digits(classes)[1], eot_samples=4)
+    assert result.attack == name
+    assert result.planted == 10
+    return result
+
+
+@pytest.mark.parametrize("name", FINDERS + VARIANTS)
+def test_every_attack_finds_what_is_planted(noisy_target, name):
+    result = tested(noisy_target, name)
+    assert result.found >= 9
+    assert result.passed is True
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10])
+@pytest.mark.parametrize("name", ["fgsm", "pgd", "pgd:norm=l2"])
+def test_it_passes_on_a_plain_keras_net_of_few_classes(name, classes):
+    assert tested(target_of(dense_net(classes)), name, classes).passed is True
+
+
+def test_random_points_are_not_asked_for_what_was_fitted_to_miss_them(noisy_target):
+    assert tested(noisy_target, "random_sampling:points=20").passed is not False
+
+
+def test_a_net_with_noise_anywhere_is_tested_under_one_draw():
+    def logits(images, seed):
+        return dense_net()(images + 0.1 * tf.random.stateless_normal(tf.shape(images), seed))
+
+    assert tested(RandomNetTarget(logits), "pgd").passed is True
+
+
+# Attacks that are broken, and nets that hide
+
+
+@dataclasses.dataclass(frozen=True)
+class Still(ProjectedGradient):
+    """Does nothing."""
+
+    def perturb(self, target, batch, epsilon, seed):
+        return batch.images
+
+
+@dataclasses.dataclass(frozen=True)
+class Descending(ProjectedGradient):
+    """Has the sign of the step wrong."""
+
+    def perturb(self, target, batch, epsilon, seed):
+        return 2 * batch.images - super().perturb(target, batch, epsilon, seed)
+
+    def check_reach(self, adversarial, images):  # a mirrored point may leave [0, 1]
+        pass
+
+
+@pytest.mark.parametrize("broken", [Still, Descending])
+def test_a_broken_attack_fails(noisy_target, monkeypatch, broken):
+    monkeypatch.setattr(projected_gradient, broken.__name__, broken, raising=False)
+    entry = AttackEntry("projected_gradient", broken.__name__, ATTACKS["pgd"].defaults)
+    monkeypatch.setitem(ATTACKS, "broken", entry)
+    result = tested(noisy_target, "broken")
+    assert result.found <= 2
+    assert result.passed is False
+
+
+def test_an_attack_with_too_small_a_budget_fails(noisy_target):
+    assert tested(noisy_target, "n_pixel:generations=1:population=4").passed is False
+
+
+def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
+    target = target_of(with_layers(dense_net(), [Quantise()]))
+    results = {name: tested(target, name) for name in ("pgd", "margin", "square:queries=500")}
+    assert results["pgd"].found == results["margin"].found == 0
+    assert results["pgd"].passed is False
+    assert results["square:queries=500"].passed is True
+
+
+def test_a_constant_net_is_an_input_error_that_says_so():
+    target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
+    with pytest.raises(InputError, match="nothing can be planted"):
+        tested(target, "fgsm")
+
+
+# What is planted
+
+
+@pytest.mark.parametrize("name", ["pgd", "pgd:norm=l2", "n_pixel:pixels=2", "cw"])
+def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_target, name):
+    attack = build_attack(name, EPSILON if ATTACKS[name.split(":")[0]].has_radius else None)
+    net = self_test.PlantedNet(noisy_target)
+    for index in range(3):
+        image = tf.constant(digits()[1].images[index : index + 1])
+        drawn = []
+
+        def reach(attempt, index=index, image=image, drawn=drawn):
+            drawn.append(self_test._reach(attack, image, index, EPSILON, make_seed(attempt)))
+            return drawn[-1]
+
+        planted = net.plant(image, reach)
+        points, last = drawn[-1]
+        assert planted is last
+        classes = tf.argmax(net.read_out(net.features(tf.concat([image, points, planted], axis=0))), axis=1).numpy()
+        assert classes[-1] != 0
+        assert (classes[:-1] == 0).all()
+        assert len(points) == 500
+        assert len(np.unique(points.numpy().reshape(500, -1), axis=0)) > 490
+
+        change = (planted - image).numpy()
+        assert planted.numpy().min() >= 0 and planted.numpy().max() <= 1
+        if name.startswith("n_pixel"):
+            assert 0 < np.any(change != 0, axis=3).sum() <= 2
+        elif name == "pgd":
+            assert np.abs(change).max() <= EPSILON + 1e-6  # rounding of x + δ
+        else:  # without a radius, as far as a corner of the l∞ ball
+            radius = EPSILON * (1 if name == "pgd:norm=l2" else 8)
+            assert BALLS["l2"].distance(tf.constant(change))[0] <= radius + 1e-5
+
+
+def test_it_repeats(noisy_target):
+    one, other = (run_self_test(noisy_target, ["fgsm", "pgd"], EPSILON, digits()[1]) for _ in range(2))
+    assert one == other
+
+
+# How it is told
+
+
+def test_results_as_lines_and_as_a_criterion():
+    results = [
+        SelfTest("fgsm", 10, 10, True),
+        SelfTest("transfer:source=m", 0, 10, None),
+        SelfTest("pgd", 8, 10, False),
+    ]
+    lines = format_self_test(results).splitlines()
+    assert [line.split()[0] for line in lines] == ["fgsm", "transfer:source=m", "pgd"]
+    assert "10 of 10" in lines[0] and lines[0].endswith("pass")
+    assert "not applicable" in lines[1]
+    assert "8 of 10" in lines[2] and lines[2].endswith("FAIL")
+    criterion = as_criterion(results)
+    assert criterion["passed"] is False
+    assert criterion["evidence"] == "fgsm 10/10, pgd 8/10"
+    assert as_criterion(results[:2])["passed"] is True
+    assert as_criterion(results[1:2])["passed"] is None
+
+
+def test_the_command_says_a_line_per_attack_and_exits_with_3_when_one_fails(
+    root, command_environment, model_dir, tmp_path, contents
+):
+    """On a net of ReLUs, and on one of steps, whose gradients are zero."""
+    directories = {0: model_dir, 3: write_model_dir(tmp_path / "steps", steps=True)}
+    before = {code: contents(directory) for code, directory in directories.items()}
+    running = {}
+    for code, directory in directories.items():
+        arguments = ["--self_test", f"--model_dir={directory}", "--attacks=fgsm,pgd", "--epsilons=0.05,0.1"]
+        running[code] = subprocess.Popen(
+            [sys.executable, os.fspath(root / "bin" / "evaluate"), *arguments],
+            env=command_environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    for code, process in running.items():
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == code, err
+        lines = out.splitlines()
+        assert [line.split()[0] for line in lines] == ["fgsm", "pgd"]
+        assert all(line.endswith("FAIL" if code else "pass") for line in lines)
+        assert contents(directories[code]) == before[code]
