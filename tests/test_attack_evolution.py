@@ -118,7 +118,7 @@ def test_trials_are_crossed_mutants_of_the_best():
 
 @pytest.mark.parametrize("tolerance", [0.01, 0.5])
 def test_convergence_is_the_papers(tolerance):
-    """A problem ends with the first evolved population with std ≤ tolerance |mean|: replayed, selection by selection."""
+    """A problem ends with its first evolved population with std ≤ tolerance |mean|: replayed step by step."""
     offset = lambda candidates, rows: 1 + sphere(candidates, rows)  # noqa: E731
     recorder = Recorder(offset)
     evolved = recorder.minimise(DifferentialEvolution(10, 40, tolerance=tolerance))

@@ -1,0 +1,112 @@
+"""Every attack on the Fashion-MNIST models of benchmarks/fashion_mnist.py, and their checklists.
+
+    .venv/bin/python benchmarks/attack_suite.py --tfds_data_dir=DIR
+
+Writes docs/results/attack_suite.{json,md}. What exists in runs/ is not done again. Hours on 2 cores, hence the budgets:
+C&W, n-pixel and the images of the costly attacks are fewer than the paper's, as the table says.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from wca_tf import files
+from wca_tf.config import EvaluateConfig
+from wca_tf.evaluation.runner import evaluate
+from wca_tf.evaluation.table import format_results, percent
+
+ROOT = Path(__file__).resolve().parent.parent
+COVARIANCES = ("none", "anisotropic")
+EPSILON = "0.1"
+GRADIENTS = "fgsm,pgd,pgd:steps=40,margin,z_margin,apgd_ce,apgd_dlr,auto_rand"
+CW = ",".join(f"cw:confidence={kappa}:steps=50:learning_rate=0.03:searches=5" for kappa in ("0.1", "1.0", "2.0", "5.0"))
+PIXELS = ",".join(f"n_pixel{count}:generations=10" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
+# (images, attacks, images at a time)
+PLAN = (
+    (500, GRADIENTS, 100),
+    (200, "pgd_restarts", 100),
+    (500, "square", 250),
+    (500, CW, 100),
+    (100, PIXELS, 100),
+)
+CHECKLIST_EPSILON = "0.1"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tfds_data_dir", default="", help="where TFDS's fashion_mnist is; empty: as in training")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where the models are")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="where the table goes")
+    arguments = parser.parse_args()
+    results = {name: measure(name, arguments.tfds_data_dir, arguments.runs) for name in COVARIANCES}
+    files.write_json(arguments.out / "attack_suite.json", results)
+    table = markdown_table(results)
+    files.write_atomically(arguments.out / "attack_suite.md", lambda path: Path(path).write_text(table))
+    print(table)
+
+
+def measure(covariance: str, tfds_data_dir: str, runs: Path) -> dict[str, Any]:
+    """Every attack of the plan on one model, and its checklist: the numbers of results.json."""
+    found: dict[str, Any] = {"attacks": [], "worst_case": {}}
+    for count, attacks, batch_size in PLAN:
+        config = EvaluateConfig(
+            attacks, EPSILON, num_examples=count, batch_size=batch_size, tfds_data_dir=tfds_data_dir
+        )
+        results = evaluate(config, runs / f"fashion_mnist_{covariance}", runs / "suite" / f"{covariance}_{count}")
+        print(format_results(results))
+        chosen = [a for a in results["attacks"] if a["epsilon"] in (float(EPSILON), None)]
+        listed = {attack["name"] for attack in found["attacks"]}
+        found["attacks"] += [{**a, "num_examples": count} for a in chosen if a["name"] not in listed]
+        found["worst_case"][str(count)] = [w for w in results["worst_case"] if w["epsilon"] == float(EPSILON)]
+        found.setdefault("clean", results["clean"])
+        found.setdefault("model", results["model"])
+    found["checklist"] = checklist(covariance, tfds_data_dir, runs)
+    return found
+
+
+def checklist(covariance: str, tfds_data_dir: str, runs: Path) -> list[dict[str, Any]]:
+    """The checklist of one model; its own report directory, since it looks at 100 images."""
+    config = EvaluateConfig(
+        "fgsm,pgd,z_margin", CHECKLIST_EPSILON, num_examples=100, tfds_data_dir=tfds_data_dir, checklist=True
+    )
+    model_dir = runs / f"fashion_mnist_{covariance}"
+    return evaluate(config, model_dir, runs / "suite" / f"{covariance}_checklist")["checklist"]
+
+
+def markdown_table(results: dict[str, dict[str, Any]]) -> str:
+    """A row per attack, the models side by side; then the checklists."""
+    head = "one draw | expected | noise-free | 100 queries | l2 | seconds"
+    lines = ["| attack | images | " + " | ".join(f"{name}: {head}" for name in results) + " |"]
+    lines.append("|---" * (2 + 6 * len(results)) + "|")
+    rows = {(a["name"], a["num_examples"]): None for result in results.values() for a in result["attacks"]}
+    lines.append(_row("clean", 500, [result["clean"] for result in results.values()]))
+    for name, count in rows:
+        found = [next((a for a in r["attacks"] if a["name"] == name), None) for r in results.values()]
+        lines.append(_row(name, count, found))
+    for count in next(iter(results.values()))["worst_case"]:
+        worst = [percent(w[0]["expected_accuracy"]) if (w := r["worst_case"][count]) else "" for r in results.values()]
+        if any(worst):
+            lines.append(f"| worst case | {count} | " + " | ".join(f" | {value} | | | | " for value in worst) + " |")
+    verdict = {True: "pass", False: "**fail**", None: "–"}
+    lines += ["", "| criterion | " + " | | ".join(results) + " | |", "|---" * (1 + 2 * len(results)) + "|"]
+    for items in zip(*(result["checklist"] for result in results.values()), strict=True):
+        cells = " | ".join(f"{verdict[item['passed']]} | {item['evidence']}" for item in items)
+        lines.append(f"| {items[0]['criterion']} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, count: int, found: list[dict[str, Any] | None]) -> str:
+    cells = []
+    for numbers in found:
+        if numbers is None:
+            cells += [""] * 6
+            continue
+        cells += [percent(numbers[key]) for key in ("accuracy", "expected_accuracy", "noise_free_accuracy")]
+        cells.append(percent(numbers["n_query_accuracy"]["100"]))
+        cells.append(f"{numbers['distortion']['l2']['median']:.2f}" if "distortion" in numbers else "")
+        cells.append(f"{numbers['seconds']:.0f}" if "seconds" in numbers else "")
+    return f"| {name} | {count} | " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    main()
