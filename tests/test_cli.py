@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from wca_tf.attacks import ATTACKS
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.evaluation.table import format_results
 
@@ -83,6 +84,13 @@ def test_a_wrong_training_command_ends_at_once_with_one_line(command, tmp_path, 
         ("--model_dir=m --attacks=pdg", "pdg"),
         ("--model_dir=m --attacks=pgd:steps=0", "steps"),
         ("--model_dir=m --attacks=", "--attacks"),
+        ("--model_dir=m --attacks=pgd,square:norm=l2", "one norm"),
+        ("--model_dir=m --attacks=z_margin:norm=l1", "l1"),
+        ("--model_dir=m --attacks=cw:norm=linf", "norm=linf"),
+        ("--model_dir=m --attacks=n_pixel:norm=linf", "norm=linf"),
+        ("--model_dir=m --epsilons=0 --checklist", "epsilon above 0"),
+        ("--model_dir=m --epsilons=0 --strict", "epsilon above 0"),
+        ("--model_dir=m --self_test=3", "self_test"),
         ("--model_dir=m --epsilons=-0.1", "-0.1"),
         ("--model_dir=m --epsilons=8/0", "8/0"),
         ("--model_dir=m --epsilon=0.1", "epsilon"),
@@ -99,7 +107,10 @@ def test_a_wrong_evaluation_command_ends_at_once_with_one_line(command, tmp_path
 
 @pytest.mark.parametrize(
     ("name", "config_class", "others"),
-    [("train", TrainConfig, ["model_dir"]), ("evaluate", EvaluateConfig, ["model_dir", "report_dir"])],
+    [
+        ("train", TrainConfig, ["model_dir"]),
+        ("evaluate", EvaluateConfig, ["model_dir", "report_dir", "strict", "self_test"]),
+    ],
 )
 def test_help_lists_every_flag_with_its_meaning(command, name, config_class, others):
     done = command(name, "--help")
@@ -112,6 +123,8 @@ def test_help_lists_every_flag_with_its_meaning(command, name, config_class, oth
     for field in dataclasses.fields(config_class):
         assert " ".join(field.metadata["help"].split()) in text, field.name
     assert f"bin/{name} --" in text
+    if name == "evaluate":
+        assert all(re.search(rf"\b{attack}\b", text) for attack in ATTACKS)
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])
@@ -163,7 +176,9 @@ def test_evaluate_works_from_another_directory_and_prints_the_table(command, tra
     assert "cuda" not in done.err.lower()  # TensorFlow's start-up notes
     results = json.loads((tmp_path / "out" / "report" / "results.json").read_text())
     assert format_results(results) in done.out
-    assert (tmp_path / "out" / "report" / "examples.npz").exists()
+    files = {"results.json", "examples.npz", "report.html", "model_card.md"}
+    assert files <= {path.name for path in (tmp_path / "out" / "report").iterdir()}
+    assert "report.html" in done.out
 
 
 def test_an_error_found_after_tensorflow_was_loaded_is_one_line_too(command, tmp_path):
@@ -172,3 +187,12 @@ def test_an_error_found_after_tensorflow_was_loaded_is_one_line_too(command, tmp
     assert [line for line in done.err.splitlines() if line.startswith("error: ")] == done.err.splitlines()
     assert "feature_dim=9" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_attack_that_cannot_be_built_is_one_line_and_nothing_is_written(command, trained, contents, tmp_path):
+    before = contents(trained)
+    done = command("evaluate", f"--model_dir={trained}", "--attacks=fgsm,transfer:source=/nowhere", cwd=tmp_path)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1, done.err
+    assert done.err.startswith("error: ") and "/nowhere" in done.err
+    assert contents(trained) == before

@@ -93,6 +93,7 @@ def test_an_attack_has_the_papers_parameters_and_those_written_after_it():
         "relative_step_size": 0.1,
         "random_start": True,
         "norm": "linf",
+        "targeted": False,
         "eot_samples": 7,
     }
     changed = parse_attack("pgd:steps=40:relative_step_size=0.25:random_start=False:norm=l2:eot_samples=3")
@@ -102,6 +103,7 @@ def test_an_attack_has_the_papers_parameters_and_those_written_after_it():
         "relative_step_size": 0.25,
         "random_start": False,
         "norm": "l2",
+        "targeted": False,
         "eot_samples": 3,
     }
     assert parse_attack("pgd")["steps"] == 10  # the defaults did not change
@@ -116,7 +118,8 @@ def test_fgsm_is_one_whole_step_from_the_image():
 def test_every_attack_can_be_named_in_an_evaluation(name):
     [(text, parameters)] = EvaluateConfig(attacks=name, eot_samples=9).parsed_attacks()
     assert text == name
-    assert parameters["eot_samples"] == 9
+    assert parameters["eot_samples"] == (20 if name == "auto_rand" else 9)  # AutoAttack's own
+    assert parameters["targeted"] is False
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,17 @@ def test_every_attack_can_be_named_in_an_evaluation(name):
         ("pgd:random_start=maybe", "random_start"),
         ("pgd:norm=l1", "norm"),
         ("pgd:objective=loss", "objective"),
+        ("pgd:targeted=maybe", "targeted"),
+        ("z_margin:norm=l1", "norm"),
+        ("cw:norm=linf", "norm=linf"),
+        ("n_pixel:norm=linf", "norm=linf"),
+        ("n_pixel:pixels=0", "pixels"),
+        ("cw:confidence=-1", "confidence"),
+        ("cw:confidence=inf", "confidence"),
+        ("square:bound=-0.1", "bound"),
+        ("apgd_ce:rho=0", "rho"),
+        ("transfer:climbs=loss", "climbs"),
+        ("random_sampling:points=0", "points"),
     ],
 )
 def test_a_wrong_attack_is_an_input_error_that_names_what_is_wrong(attack, named):
@@ -147,6 +161,46 @@ def test_a_wrong_attack_is_an_input_error_that_names_what_is_wrong(attack, named
         parse_attack(attack)
     with pytest.raises(InputError, match=named):
         EvaluateConfig(attacks=f"fgsm,{attack}")
+
+
+def test_a_confidence_and_a_bound_may_be_zero():
+    assert parse_attack("cw:confidence=0")["confidence"] == 0
+    assert parse_attack("square:bound=0")["bound"] == 0
+
+
+def test_radii_of_two_norms_do_not_mix():
+    """They would stand in one table, and in one worst case; attacks without a radius stand apart."""
+    with pytest.raises(InputError, match="one norm.*l2, linf"):
+        EvaluateConfig(attacks="pgd,pgd:norm=l2")
+    with pytest.raises(InputError, match="one norm"):
+        EvaluateConfig(attacks="fgsm:norm=l2,square")
+    EvaluateConfig(attacks="pgd:norm=l2,cw,n_pixel,square:norm=l2")
+
+
+def test_a_radius_in_l2_may_be_above_one():
+    assert EvaluateConfig(attacks="pgd:norm=l2,cw", epsilons="0.5,3").parsed_epsilons() == [0.5, 3.0]
+    with pytest.raises(InputError, match="--epsilons"):
+        EvaluateConfig(attacks="pgd", epsilons="0.5,3")
+
+
+@pytest.mark.parametrize("epsilons", ["inf", "nan", "-1"])
+def test_a_radius_in_l2_is_a_finite_number(epsilons):
+    with pytest.raises(InputError, match="--epsilons"):
+        EvaluateConfig(attacks="pgd:norm=l2", epsilons=epsilons)
+
+
+def test_a_checklist_needs_a_radius_above_zero():
+    with pytest.raises(InputError, match="epsilon above 0"):
+        EvaluateConfig(epsilons="0", checklist=True)
+    EvaluateConfig(epsilons="0,0.1", checklist=True)
+    EvaluateConfig(epsilons="0")
+
+
+def test_what_a_report_directory_belongs_to_does_not_name_attacks():
+    config = EvaluateConfig(num_examples=7, seed=3)
+    assert config.identity() == {"split": "test", "num_examples": 7, "seed": 3, "eot_samples": 50}
+    other = EvaluateConfig(num_examples=7, seed=3, attacks="cw", epsilons="0.2", batch_size=9, checklist=True)
+    assert other.identity() == config.identity()
 
 
 @pytest.mark.parametrize("dataset", ["", "Nonsense!", "../mnist", "a b"])

@@ -11,7 +11,6 @@ from evaluation_nets import (
     SHAPE,
     arrays,
     assert_same_arrays,
-    cross_entropy,
     dense_net,
     digits,
     read_strictly,
@@ -33,8 +32,8 @@ CONFIG = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examp
 
 def run(model, report, images=None, labels=None, classes=10, **changes):
     _, test = digits(classes)
-    images = test.images if images is None else images
-    labels = test.labels if labels is None else labels
+    images = test.images[:30] if images is None else images
+    labels = test.labels[: len(images)] if labels is None else labels
     return evaluate_model(model, images, labels, dataclasses.replace(CONFIG, **changes), report)
 
 
@@ -92,13 +91,11 @@ def test_bytes_and_floats_are_the_same_images(tmp_path):
     assert_same_arrays(arrays(tmp_path / "bytes"), arrays(tmp_path / "floats"))
 
 
-def test_labels_of_any_whole_type_and_in_a_list(tmp_path):
-    labels = digits()[1].labels
-    results = [
-        run(dense_net(), tmp_path / str(i), labels=of_type, num_examples=5)
-        for i, of_type in enumerate((labels, labels.astype(np.uint8), labels.tolist()))
-    ]
-    assert results[0]["clean"] == results[1]["clean"] == results[2]["clean"]
+def test_labels_may_be_a_list_or_of_another_whole_type(tmp_path):
+    labels = digits()[1].labels[:30].astype(np.uint8)
+    results = [run(dense_net(), tmp_path / str(i), labels=given) for i, given in enumerate((labels, labels.tolist()))]
+    assert results[0]["clean"] == results[1]["clean"]
+    assert results[0]["clean"]["accuracy"]["value"] > 0.8
 
 
 def test_a_net_for_images_of_any_size(tmp_path):
@@ -178,6 +175,13 @@ def test_probabilities_by_draws_are_those_in_closed_form(random_net, judged):
     # and together, as a mean of 120,000 draws
     assert abs((judged.probability_correct - probability).mean()) < 4.5 * np.sqrt((deviation**2).sum()) / 600
     assert (judged.draws == ESTIMATING_DRAWS).all()
+
+
+def test_probabilities_by_draws_are_whole_numbers_of_draws_and_in_the_unit_range(judged):
+    """Sums of parts in float32 are not: 1.0000001 is above its own interval."""
+    assert judged.probability_correct.max() <= 1
+    counts = judged.probability_correct * ESTIMATING_DRAWS
+    np.testing.assert_allclose(counts, np.round(counts), rtol=0, atol=1e-9)
 
 
 def test_their_intervals_cover_at_about_the_nominal_rate(random_net, judged):
@@ -303,14 +307,14 @@ class AlwaysDropout(keras.layers.Dropout):
 def test_dropout_that_stays_on(tmp_path):
     net = with_layers(dense_net(), [AlwaysDropout(0.3)])
     assert isinstance(target_of(net), RandomNetTarget)
-    results = run(net, tmp_path, attacks="fgsm,square:queries=3,pgd:steps=2:targeted=true,cw:steps=3:searches=1")
+    results = run(net, tmp_path, attacks="fgsm,square:queries=3,pgd:steps=2:targeted=true")
     clean = values(results)
     assert 0.3 < clean["expected_accuracy"] < 0.99
     assert clean["1"] == clean["expected_accuracy"] > clean["10"] > clean["100"]
     assert results["clean"]["noise_free_accuracy"] is None
     assert results["attacks"][0]["expected_accuracy"]["value"] < clean["expected_accuracy"]
     assert np.isnan(arrays(tmp_path)["noise_free_correct"]).all()
-    assert [attack["zero_gradient_share"] is None for attack in results["attacks"]] == [False, True, False, False]
+    assert [attack["zero_gradient_share"] is None for attack in results["attacks"]] == [False, True, False]
 
 
 def test_targeted_attacks_say_how_often_they_reach_their_class(tmp_path):
@@ -405,6 +409,4 @@ def test_trained_nets_are_what_these_tests_take_them_for():
     """The nets of evaluation_nets.py are good enough to be attacked."""
     for classes in (2, 4, 10):
         _, test = digits(classes)
-        net = dense_net(classes)
-        net.compile(loss=cross_entropy(), metrics=["accuracy"])
-        assert net.evaluate(test.images, test.labels, verbose=0)[1] > 0.85
+        assert (dense_net(classes)(test.images).numpy().argmax(axis=1) == test.labels).mean() > 0.85

@@ -7,15 +7,18 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from evaluation_nets import arrays, dense_net, digits, read_strictly
 from scipy import stats
 
+from wca_tf.backbones import build_backbone
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import mean_with_interval
-from wca_tf.evaluation.runner import evaluate, evaluation_name
+from wca_tf.evaluation.runner import evaluate, evaluate_model, evaluation_name
 from wca_tf.evaluation.table import format_results
 from wca_tf.files import exclusive_directory
-from wca_tf.model_dir import ModelDirectory
+from wca_tf.model import WCANet
+from wca_tf.model_dir import ModelDirectory, save_model
 from wca_tf.training import train
 
 CONFIG = EvaluateConfig(
@@ -30,15 +33,6 @@ EPSILONS = (0.0, 8 / 255, 0.1)
 NUMBERS = {"accuracy", "expected_accuracy", "noise_free_accuracy", "n_query_accuracy"}
 
 
-def read_strictly(path):
-    """JSON without NaN and Infinity, which Python's reader would let pass."""
-
-    def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
-
-    return json.loads(path.read_text(), parse_constant=refuse)
-
-
 @pytest.fixture(scope="module")
 def report(trained, tmp_path_factory):
     """(results as returned, report directory) of the noisy net, all images in one batch."""
@@ -50,11 +44,6 @@ def report(trained, tmp_path_factory):
 def undefended_report(trained_undefended, tmp_path_factory):
     directory = tmp_path_factory.mktemp("undefended_report")
     return evaluate(dataclasses.replace(CONFIG, epsilons="0.1"), trained_undefended, directory), directory
-
-
-def arrays(directory):
-    with np.load(directory / "examples.npz", allow_pickle=False) as contents:
-        return dict(contents)
 
 
 def values(results):
@@ -78,10 +67,19 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results) == documented | {"config", "model", "training"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
-        keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "seconds"}
+        keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion", "seconds"}
         assert set(attack) == NUMBERS | keys
+        assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:
         assert set(worst) == {"epsilon", "expected_accuracy"}
+
+
+def test_the_documented_files_are_there_and_no_other(report):
+    files = {"results.json", "examples.npz", "report.html", "model_card.md", "evaluation.json", "records", ".lock"}
+    assert {path.name for path in report[1].iterdir()} == files
+    assert len(list((report[1] / "records").iterdir())) == 1 + len(EPSILONS) * len(ATTACKS)
+    identity = read_strictly(report[1] / "evaluation.json")
+    assert identity == {key: report[0][key] for key in ("model_dir", "model", "config")}
 
 
 def test_results_say_what_was_evaluated(report, trained):
@@ -93,12 +91,15 @@ def test_results_say_what_was_evaluated(report, trained):
     assert results["training"]["covariance"] == "anisotropic"
     assert results["model"]["training_complete"]
     assert results["model"]["epoch"] == ModelDirectory(trained).best_epoch()["epoch"]
-    assert results["config"] == CONFIG.identity()
+    assert results["config"] == {"split": "test", "num_examples": 45, "seed": 0, "eot_samples": 4}
     assert results["versions"]["tensorflow"]
     assert results["seconds"] > 0
     expected = [(epsilon, attack) for epsilon in EPSILONS for attack in ATTACKS]
     assert [(attack["epsilon"], attack["name"]) for attack in results["attacks"]] == expected
-    assert results["attacks"][1]["config"]["steps"] == 3
+    for attack in results["attacks"]:
+        assert attack["config"]["epsilon"] == attack["epsilon"]
+        assert attack["config"]["steps"] == (1 if attack["name"] == "fgsm" else 3)
+        assert attack["config"]["eot_samples"] == 4
     assert [worst["epsilon"] for worst in results["worst_case"]] == list(EPSILONS)
 
 
@@ -116,9 +117,36 @@ def test_every_number_is_in_its_interval_and_in_the_unit_range(report, undefende
     assert check(undefended_report[0]) == 4 * 6 + 1
 
 
+def test_a_report_of_every_kind_of_attack(tmp_path):
+    """Without a radius epsilon is null, without gradients of the net their share; targeted attacks have a rate."""
+    free = "n_pixel:population=6:generations=2"
+    attacks = ["pgd:steps=2:targeted=true", "square:queries=3", "cw:steps=3:searches=1", free, "transfer:steps=2"]
+    _, test = digits()
+    config = EvaluateConfig(attacks=",".join(attacks), epsilons="0.1,0.2", eot_samples=2, num_examples=12)
+    results = evaluate_model(dense_net(), test.images, test.labels, config, tmp_path)
+    assert read_strictly(tmp_path / "results.json") == results
+    with_radius = [attacks[0], attacks[1], attacks[4]]
+    names = [(e, name) for e in (0.1, 0.2) for name in with_radius] + [(None, attacks[2]), (None, free)]
+    assert [(attack["epsilon"], attack["name"]) for attack in results["attacks"]] == names
+    for attack in results["attacks"]:
+        assert ("epsilon" in attack["config"]) == (attack["epsilon"] is not None)
+        assert (attack["zero_gradient_share"] is None) == (attack["name"] not in (attacks[0], attacks[2]))
+        assert ("target_rate" in attack) == (attack["name"] == attacks[0])
+        if attack["zero_gradient_share"] is not None:
+            assert attack["zero_gradient_share"] == 0  # a plain net has none
+    [pixels] = [attack for attack in results["attacks"] if attack["name"] == free]
+    assert pixels["distortion"]["l0"] == {"mean": 1, "median": 1}
+    assert [worst["epsilon"] for worst in results["worst_case"]] == [0.1, 0.2]
+    epsilons = arrays(tmp_path)["epsilon"]
+    assert epsilons[:7].tolist() == [0, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2] and np.isnan(epsilons[7:]).all()
+    table = format_results(results)
+    assert table.index("epsilon 0.2") < table.index("no radius") < table.index(f"  {free}")
+
+
 def test_examples_have_the_documented_arrays(report):
     examples = arrays(report[1])
-    per_attack = {"correct", "probability_correct", "probability_error", "z_margin", "linf", "l2"}
+    judged = {"correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin"}
+    per_attack = judged | {"linf", "l2", "l0"}
     assert set(examples) == {"index", "label", "attack", "epsilon"} | per_attack
     assert examples["index"].tolist() == list(range(45))
     assert examples["label"].shape == (45,)
@@ -136,18 +164,25 @@ def test_results_are_the_means_of_the_examples(report):
         means = {
             "accuracy": examples["correct"][i].mean(),
             "expected_accuracy": probability.mean(),
-            "noise_free_accuracy": (examples["z_margin"][i] > 0).mean(),
+            "noise_free_accuracy": examples["noise_free_correct"][i].mean(),
         }
         for name, mean in means.items():
             assert math.isclose(entry[name]["value"], mean, abs_tol=1e-12)
         for n in (1, 10, 100):
             assert math.isclose(entry["n_query_accuracy"][str(n)]["value"], (probability**n).mean(), abs_tol=1e-12)
         assert entry["probability_error"] == examples["probability_error"][i].max()
+        np.testing.assert_array_equal(examples["noise_free_correct"][i], examples["z_margin"][i] > 0)
+    for i, attack in enumerate(results["attacks"], start=1):
+        for norm, distortion in attack["distortion"].items():
+            assert distortion == {"mean": examples[norm][i].mean(), "median": np.median(examples[norm][i])}
 
 
 def test_no_image_is_farther_than_epsilon(report):
     examples = arrays(report[1])
-    for epsilon, linf, l2 in zip(examples["epsilon"], examples["linf"], examples["l2"], strict=True):
+    rows = zip(*(examples[name] for name in ("epsilon", "linf", "l2", "l0")), strict=True)
+    for epsilon, linf, l2, l0 in rows:
+        assert ((l0 > 0) == (linf > 0)).all() and (l0 <= 25 * 25).all()
+        assert (l2**2 <= l0 * linf**2 + 1e-5).all()
         assert (linf <= epsilon + 1e-6).all()
         assert (l2 <= 25 * linf + 1e-6).all()  # 25×25 pixels
         assert (linf <= l2 + 1e-6).all()
@@ -172,9 +207,10 @@ def test_epsilon_zero_gives_the_clean_numbers_for_every_attack(report):
         assert attack["epsilon"] == 0
         assert {key: attack[key] for key in clean} == clean
     examples = arrays(report[1])
-    for name in ("correct", "probability_correct", "z_margin"):
+    for name in ("correct", "noise_free_correct", "probability_correct", "z_margin"):
         assert (examples[name][1:4] == examples[name][0]).all()
-    assert (examples["linf"][:4] == 0).all()
+    for norm in ("linf", "l2", "l0"):
+        assert (examples[norm][:4] == 0).all()
 
 
 def test_more_queries_leave_less_and_one_query_is_the_expected_accuracy(report):
@@ -308,13 +344,15 @@ def test_the_table_has_every_attack_with_its_percentages(report):
 # Where it goes, and refusals
 
 
-def test_equal_configurations_alone_have_equal_names():
+def test_equal_models_images_and_seeds_alone_have_equal_names():
     def name(**change):
-        return evaluation_name({"config": dataclasses.replace(CONFIG, **change).identity()})
+        return evaluation_name({"config": dataclasses.replace(CONFIG, **change).identity(), "model": "one"})
 
-    changes = ({}, {"seed": 1}, {"epsilons": "0.1"}, {"attacks": "fgsm"}, {"split": "validation"})
-    assert len({name(**change) for change in changes}) == 5
-    assert name() == name(batch_size=3, tfds_data_dir="elsewhere")
+    different = ({}, {"seed": 1}, {"split": "validation"}, {"num_examples": 10}, {"eot_samples": 5})
+    assert len({name(**change) for change in different}) == len(different)
+    assert name() != evaluation_name({"config": CONFIG.identity(), "model": "another"})
+    same = ({"attacks": "fgsm"}, {"epsilons": "0.1"}, {"batch_size": 3}, {"tfds_data_dir": "a"}, {"checklist": True})
+    assert {name(**change) for change in same} == {name()}
 
 
 @pytest.fixture
@@ -323,7 +361,7 @@ def broken(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "broken")
 
 
-@pytest.mark.parametrize("difference", [{"seed": 1}, {"epsilons": "0.1"}, {"attacks": "fgsm"}, {"num_examples": 10}])
+@pytest.mark.parametrize("difference", [{"seed": 1}, {"num_examples": 10}, {"split": "validation"}, {"eot_samples": 5}])
 def test_the_report_of_another_evaluation_is_not_overwritten(report, trained, contents, difference):
     before = contents(report[1])
     with pytest.raises(InputError, match="another --report_dir"):
@@ -420,3 +458,30 @@ def test_data_with_other_classes_than_the_models_are_refused(tmp_path):
 def test_an_evaluation_that_exists_is_not_made_again(report, trained, capsys):
     assert evaluate(CONFIG, trained, report[1]) == report[0]
     assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        ("transfer:source=/nowhere", "/nowhere/model.keras: there is none"),
+        ("n_pixel:population=3", "population of 4 or more"),
+        ("pgd:steps=10000000", "steps"),
+    ],
+)
+def test_an_attack_that_cannot_be_built_is_refused_before_anything_is_written(trained, tmp_path, attack, message):
+    config = dataclasses.replace(CONFIG, attacks=f"fgsm,{attack}", epsilons="0.1")
+    with pytest.raises(InputError, match=message) as raised:
+        evaluate(config, trained, tmp_path / "report")
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_transfer_from_a_net_of_other_classes_is_refused_before_anything_is_written(trained, tmp_path):
+    source = WCANet(build_backbone("lenet_plus_plus", (25, 25, 1)), num_classes=3, feature_dim=4)
+    source.build((None, 25, 25, 1))
+    (tmp_path / "source").mkdir()
+    save_model(source, tmp_path / "source" / "model.keras")
+    config = dataclasses.replace(CONFIG, attacks=f"fgsm,transfer:source={tmp_path / 'source'}", epsilons="0.1")
+    with pytest.raises(InputError, match="expected a source of 10 classes, received 3"):
+        evaluate(config, trained, tmp_path / "report")
+    assert not (tmp_path / "report").exists()

@@ -23,10 +23,10 @@ EPSILON = 0.1
 # do not move a pixel of exactly 0 or 1 far, and digits have many.
 QUICK = {
     "pgd_restarts": ":restarts=2",
-    "apgd_ce": ":steps=20",
-    "apgd_dlr": ":steps=20",
-    "auto_rand": ":steps=20",
-    "cw": ":steps=500:learning_rate=0.01",
+    "apgd_ce": ":steps=10",
+    "apgd_dlr": ":steps=10",
+    "auto_rand": ":steps=5",
+    "cw": ":steps=300:learning_rate=0.02:searches=5",
     "square": ":queries=500",
 }
 # Random points cannot find what random points were fitted to miss.
@@ -36,7 +36,7 @@ VARIANTS = [
     "square:queries=500:norm=l2",
     "pgd:targeted=true",
     "n_pixel:pixels=3",
-    "cw:steps=500:learning_rate=0.01:confidence=5",
+    "cw:steps=300:learning_rate=0.02:searches=5:confidence=5",
     "z_margin:steps=20:relative_step_size=0.25",
 ]
 
@@ -52,7 +52,7 @@ def noisy_target(model_dir):
     return target_of(load_model(ModelDirectory(model_dir).best))
 
 
-def tested(target, name, classes=10):
+def outcome_of(target, name, classes=10):
     [result] = run_self_test(target, [name], EPSILON, digits(classes)[1], eot_samples=4)
     assert result.attack == name
     assert result.planted == 10
@@ -61,26 +61,26 @@ def tested(target, name, classes=10):
 
 @pytest.mark.parametrize("name", FINDERS + VARIANTS)
 def test_every_attack_finds_what_is_planted(noisy_target, name):
-    result = tested(noisy_target, name)
+    result = outcome_of(noisy_target, name)
     assert result.found >= 9
     assert result.passed is True
 
 
-@pytest.mark.parametrize("classes", [2, 4, 10])
-@pytest.mark.parametrize("name", ["fgsm", "pgd", "pgd:norm=l2"])
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("name", ["fgsm", "fgsm:norm=l2"])
 def test_it_passes_on_a_plain_keras_net_of_few_classes(name, classes):
-    assert tested(target_of(dense_net(classes)), name, classes).passed is True
+    assert outcome_of(target_of(dense_net(classes)), name, classes).passed is True
 
 
 def test_random_points_are_not_asked_for_what_was_fitted_to_miss_them(noisy_target):
-    assert tested(noisy_target, "random_sampling:points=20").passed is not False
+    assert outcome_of(noisy_target, "random_sampling:points=20").passed is not False
 
 
 def test_a_net_with_noise_anywhere_is_tested_under_one_draw():
     def logits(images, seed):
         return dense_net()(images + 0.1 * tf.random.stateless_normal(tf.shape(images), seed))
 
-    assert tested(RandomNetTarget(logits), "pgd").passed is True
+    assert outcome_of(RandomNetTarget(logits), "pgd:steps=5").passed is True
 
 
 # Attacks that are broken, and nets that hide
@@ -110,19 +110,19 @@ def test_a_broken_attack_fails(noisy_target, monkeypatch, broken):
     monkeypatch.setattr(projected_gradient, broken.__name__, broken, raising=False)
     entry = AttackEntry("projected_gradient", broken.__name__, ATTACKS["pgd"].defaults)
     monkeypatch.setitem(ATTACKS, "broken", entry)
-    result = tested(noisy_target, "broken")
+    result = outcome_of(noisy_target, "broken")
     assert result.found <= 2
     assert result.passed is False
 
 
 def test_an_attack_with_too_small_a_budget_fails(noisy_target):
-    assert tested(noisy_target, "n_pixel:generations=1:population=4").passed is False
+    assert outcome_of(noisy_target, "n_pixel:generations=1:population=4").passed is False
 
 
 def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
     target = target_of(with_layers(dense_net(), [Quantise()]))
-    results = {name: tested(target, name) for name in ("pgd", "margin", "square:queries=500")}
-    assert results["pgd"].found == results["margin"].found == 0
+    results = {name: outcome_of(target, name) for name in ("pgd", "square:queries=500")}
+    assert results["pgd"].found == 0
     assert results["pgd"].passed is False
     assert results["square:queries=500"].passed is True
 
@@ -130,7 +130,7 @@ def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
 def test_a_constant_net_is_an_input_error_that_says_so():
     target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
     with pytest.raises(InputError, match="nothing can be planted"):
-        tested(target, "fgsm")
+        outcome_of(target, "fgsm")
 
 
 # What is planted
@@ -169,7 +169,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
 
 
 def test_it_repeats(noisy_target):
-    one, other = (run_self_test(noisy_target, ["fgsm", "pgd"], EPSILON, digits()[1]) for _ in range(2))
+    one, other = (run_self_test(noisy_target, ["pgd:steps=3"], EPSILON, digits()[1]) for _ in range(2))
     assert one == other
 
 

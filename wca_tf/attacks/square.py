@@ -17,8 +17,9 @@ from wca_tf.attacks.gradients import Survival, survival
 from wca_tf.attacks.target import Target
 from wca_tf.seeds import fold_in, uniform_by_index
 
-# The share of pixels is halved after so many proposals.
+# The share of pixels is halved after so many of 10,000 proposals; the schedule is stretched to the number of queries.
 HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+WHOLE_SCHEDULE = 10_000
 # Proposals whose random numbers are drawn at a time.
 BLOCK = 50
 
@@ -51,14 +52,14 @@ class SquareAttack(BallAttack):
         return best
 
     def _phases(self, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
-        """(first proposal, last proposal + 1, side of the square) for each size of squares; none has index 0."""
-        edges = (0, *HALVED_AFTER, self.queries)
-        phases = []
-        for halvings, (low, high) in enumerate(itertools.pairwise(edges)):
-            first, last = low + (low > 0), min(high + 1, self.queries - 1)
-            if first < last:
-                phases.append((first + 1, last + 1, _side(self.norm, self.initial_share / 2**halvings, shape)))
-        return phases
+        """(first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
+        sides = []
+        for proposal in range(self.queries - 1):
+            time = proposal * WHOLE_SCHEDULE // self.queries
+            halvings = sum(time > after for after in HALVED_AFTER)
+            sides.append(_side(self.norm, self.initial_share / 2**halvings, shape))
+        starts = [0, *(i for i in range(1, len(sides)) if sides[i] != sides[i - 1]), len(sides)]
+        return [(first + 1, last + 1, sides[first]) for first, last in itertools.pairwise(starts) if first < last]
 
     def _survive(self, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor) -> Survival:
         return survival(target, target.features(images), batch, seed, self.eot_samples)
