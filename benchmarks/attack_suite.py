@@ -19,13 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 COVARIANCES = ("none", "anisotropic")
 EPSILON = "0.1"
 GRADIENTS = "fgsm,pgd,pgd:steps=40,margin,z_margin,apgd_ce,apgd_dlr,auto_rand"
-CW = ",".join(f"cw:confidence={kappa}:steps=50:learning_rate=0.03:searches=5" for kappa in ("0.1", "1.0", "2.0", "5.0"))
-PIXELS = ",".join(f"n_pixel{count}:generations=10" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
+CW_BUDGET = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"
+CW = ",".join(f"cw:confidence={kappa}:{CW_BUDGET}" for kappa in ("0.1", "1.0", "2.0", "5.0"))
+PIXELS = ",".join(f"n_pixel{count}:generations=5" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
 # (images, attacks, images at a time)
 PLAN = (
     (500, GRADIENTS, 100),
     (200, "pgd_restarts", 100),
-    (500, "square", 250),
+    (500, "square:queries=1000", 250),
     (500, CW, 100),
     (100, PIXELS, 100),
 )
@@ -65,9 +66,9 @@ def measure(covariance: str, tfds_data_dir: str, runs: Path) -> dict[str, Any]:
 
 
 def checklist(covariance: str, tfds_data_dir: str, runs: Path) -> list[dict[str, Any]]:
-    """The checklist of one model; its own report directory, since it looks at 100 images."""
+    """The checklist of one model; its own report directory, since it looks at fewer images."""
     config = EvaluateConfig(
-        "fgsm,pgd,z_margin", CHECKLIST_EPSILON, num_examples=100, tfds_data_dir=tfds_data_dir, checklist=True
+        "fgsm,pgd,z_margin", CHECKLIST_EPSILON, num_examples=50, tfds_data_dir=tfds_data_dir, checklist=True
     )
     model_dir = runs / f"fashion_mnist_{covariance}"
     return evaluate(config, model_dir, runs / "suite" / f"{covariance}_checklist")["checklist"]

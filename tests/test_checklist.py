@@ -59,7 +59,7 @@ def outcome(name, epsilon, probability, zero_gradients=0.0):
 
 
 HONEST = {
-    (CLEAN, None): 0.95,
+    (CLEAN, 0.0): 0.95,
     ("fgsm", EPSILON): 0.6,
     ("pgd:steps=40", EPSILON): 0.5,
     ("pgd:steps=80", EPSILON): 0.49,
@@ -105,7 +105,7 @@ CASES = [
     (
         RANDOM,
         at_epsilon(random_sampling=0.49),
-        {"changes": {("random_sampling", EPSILON): one_image(0.4, 0.9), (CLEAN, None): one_image(0.45, 0.9)}},
+        {"changes": {("random_sampling", EPSILON): one_image(0.4, 0.9), (CLEAN, 0.0): one_image(0.45, 0.9)}},
     ),
     (BUDGET, {"changes": {("pgd:steps=40", 2 * EPSILON): 0.55}}, {"changes": {("pgd:steps=40", 2 * EPSILON): 0.49}}),
     (BUDGET, {"changes": {("pgd:steps=40", EPSILON / 2): 0.45}}, {"changes": {("pgd:steps=40", EPSILON / 2): 0.5}}),
@@ -208,9 +208,8 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
 def test_saturated_cross_entropy_fails_and_is_named(masked, honest):
     """The same net as the honest one: what attacks on cross-entropy cannot find is there to be found."""
     found = verdicts(masked[0])
-    failing = {criterion for criterion, passed in found.items() if passed is False}
-    assert failing == {BLACK_BOX, UNBOUNDED, RANDOM, ZERO_GRADIENTS, ADAPTIVE, TRANSFER} & failing
-    assert {BLACK_BOX, UNBOUNDED, ZERO_GRADIENTS, ADAPTIVE, TRANSFER} <= failing
+    for criterion in (BLACK_BOX, UNBOUNDED, ZERO_GRADIENTS, ADAPTIVE, TRANSFER):
+        assert found[criterion] is False, criterion
     pgd = masked[0]["attacks"][3]
     assert pgd["zero_gradient_share"] > 0.5
     assert pgd["expected_accuracy"]["value"] > honest[0]["attacks"][3]["expected_accuracy"]["value"]
@@ -292,9 +291,9 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, c
     model_dir = write_model_dir(tmp_path / "model")
     arguments = [f"--model_dir={model_dir}", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=5", "--strict"]
     running = {}
+    evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=5), model_dir, tmp_path / "plain")
     for code, passed in ((0, [True, None]), (3, [True, False, None])):
-        report = tmp_path / str(code)
-        evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=5), model_dir, report)
+        report = shutil.copytree(tmp_path / "plain", tmp_path / str(code))
         results = read_strictly(report / "results.json")
         results["checklist"] = [
             {"criterion": f"criterion {i}", "passed": verdict, "evidence": "made up"}

@@ -236,7 +236,7 @@ def test_cw_is_as_near_as_foolbox(peers, victim, confidence):
 @pytest.mark.parametrize("confidence", [0, 1, 5])
 def test_cw_is_as_near_as_art(peers, victim, confidence):
     """ART descends by a line search, several passes a step, and doubles its constant where we take it times 10."""
-    budget = Budget(searches=5, steps=30, learning_rate=0.1)
+    budget = Budget(searches=4, steps=30, learning_rate=0.1)
     theirs = by_art(
         peers,
         victim,
@@ -252,10 +252,10 @@ def test_cw_is_as_near_as_art(peers, victim, confidence):
 
 @pytest.mark.parametrize("queries", [200, 500])
 def test_square_is_as_strong_as_art(peers, victim, queries):
-    """ART spreads the schedule of its squares over its queries as if they were 10,000; ours is the authors' own."""
-    ours = [victim.attack(f"square:queries={queries}", EPSILON, seed) for seed in range(3)]
+    """Both stretch the schedule of squares to their queries. Six seeds: they differ by half a point from one another."""
+    ours = [victim.attack(f"square:queries={queries}", EPSILON, seed) for seed in range(6)]
     options = {"eps": EPSILON, "max_iter": queries, "p_init": 0.8}
-    theirs = [by_art(peers, victim, "SquareAttack", seed, **options) for seed in range(3)]
+    theirs = [by_art(peers, victim, "SquareAttack", seed, **options) for seed in range(6)]
     check_accuracy(victim, f"square, {queries} queries, ART", ours, theirs)
 
 
