@@ -252,7 +252,7 @@ def test_cw_is_as_near_as_art(peers, victim, confidence):
 
 @pytest.mark.parametrize("queries", [200, 500])
 def test_square_is_as_strong_as_art(peers, victim, queries):
-    """Both stretch the schedule of squares to their queries. Six seeds: they differ by half a point from one another."""
+    """Both stretch the schedule of squares to their queries. Seeds differ by half a point, hence six."""
     ours = [victim.attack(f"square:queries={queries}", EPSILON, seed) for seed in range(6)]
     options = {"eps": EPSILON, "max_iter": queries, "p_init": 0.8}
     theirs = [by_art(peers, victim, "SquareAttack", seed, **options) for seed in range(6)]
