@@ -21,7 +21,7 @@ EPSILON = "0.1"
 GRADIENTS = "fgsm,pgd,pgd:steps=40,margin,z_margin,apgd_ce,apgd_dlr,auto_rand"
 CW_BUDGET = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"
 CW = ",".join(f"cw:confidence={kappa}:{CW_BUDGET}" for kappa in ("0.1", "1.0", "2.0", "5.0"))
-PIXELS = ",".join(f"n_pixel{count}:generations=5" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
+PIXELS = ",".join(f"n_pixel{count}:generations=3" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
 # (images, attacks, images at a time)
 PLAN = (
     (500, GRADIENTS, 100),
