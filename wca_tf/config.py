@@ -91,7 +91,8 @@ class EvaluateConfig:
         _check_choices(self)
         _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0)
         self.parsed_attacks()
-        self.parsed_epsilons()
+        if max(self.parsed_epsilons()) == 0 and self.checklist:
+            raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
 
     def identity(self) -> dict[str, Any]:
         """What all attacks of an evaluation share: which images, the seed, and the draws."""

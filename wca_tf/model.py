@@ -79,10 +79,10 @@ class WCANet(keras.Model):
         if not self.backbone.built:
             self.backbone.build(input_shape)
         width = self.backbone.compute_output_shape(input_shape)[-1]
-        self.bottleneck.build((None, width))
-        if self.noise:
-            self.noise.build((None, self.feature_dim))
-        self.classifier.build((None, self.feature_dim))
+        widths = {self.bottleneck: width, self.noise: self.feature_dim, self.classifier: self.feature_dim}
+        for layer, layer_width in widths.items():
+            if layer and not layer.built:
+                layer.build((None, layer_width))
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         features = self.features(images, training=training)
@@ -113,6 +113,8 @@ class WCANet(keras.Model):
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One step on CE − L_WCA + penalty; raises InvalidArgumentError, before any update, when it is NaN or Inf."""
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if not self.built:  # fit never calls the model, and an unbuilt one is saved without its weights
+            self.build(images.shape)
         with tf.GradientTape() as tape:
             loss, parts = self._objective(images, labels, sample_weight, training=True)
             scaled_loss = self.optimizer.scale_loss(loss)

@@ -18,6 +18,8 @@ from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.seeds import fold_in
 
+CHEAP_DRAWS = 1000
+
 
 class Target(Protocol):
     """A net under attack.
@@ -68,7 +70,6 @@ class HeadNoiseTarget:
 
     # Whatever the batch, so that the draws do not depend on it: 250 draws of 100 images and 10 classes are 1 MB.
     draws_per_pass = 250
-    cheap_draws = 1000
 
     def __init__(
         self,
@@ -81,6 +82,9 @@ class HeadNoiseTarget:
         self.logit_scale = tf.convert_to_tensor(logit_scale)
         self.difference_scale = alignment.logit_difference_scale(self.logit_scale)
         self.num_classes = int(self.logit_scale.shape[0])
+        # Of a net that is made inside a graph, only its maker knows that it has no noise.
+        noisy = not hasattr(self.logit_scale, "numpy") or bool(tf.reduce_any(self.logit_scale != 0))
+        self.cheap_draws = CHEAP_DRAWS if noisy else 1
         self._first_draw: int | tf.Tensor | None = None  # of draws made in parts
 
     def starting_at(self, first: int | tf.Tensor) -> "HeadNoiseTarget":
@@ -152,23 +156,26 @@ class RandomNetTarget:
         return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, 0, fixed)
 
 
-def target_of(model: keras.Model) -> HeadNoiseTarget | RandomNetTarget:
+def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> HeadNoiseTarget | RandomNetTarget:
     """The target of a WCANet, or of any Keras classifier that returns logits [B, C].
 
     A net that answers the same image differently gets a `RandomNetTarget`: its draws are Keras's own, so that its
     numbers are estimates that cannot be repeated to the bit. Wrap such a net yourself to decide its noise by a seed.
 
+    Args:
+        model: the net.
+        image_shape: (H, W, channels); needed for a net that takes images of any size.
+
     Raises:
-        InputError: the model returns probabilities, whose logarithms saturate, in place of logits.
+        InputError: the model returns probabilities, whose logarithms saturate, and no logits; it takes other images.
     """
+    image_shape = _image_shape(model.backbone if isinstance(model, WCANet) else model, image_shape)
     if isinstance(model, WCANet):
-        image_shape = model.backbone.input_shape[1:]
         target = HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
         logits = lambda images, seed: model(images, training=False)  # noqa: E731
     else:
-        image_shape = model.input_shape[1:]
         logits = lambda images, seed: tf.cast(model(images, training=False), tf.float32)  # noqa: E731
-        scale = tf.zeros([model.output_shape[-1], 1])
+        scale = tf.zeros([logits(tf.zeros([1, *image_shape]), None).shape[-1], 1])
         target = HeadNoiseTarget(lambda images: logits(images, None), tf.identity, scale)
     probe = tf.random.stateless_uniform([4, *image_shape], [0, 0])
     features = target.features(probe)
@@ -176,6 +183,17 @@ def target_of(model: keras.Model) -> HeadNoiseTarget | RandomNetTarget:
         _check_logits(features.numpy())
     deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
     return target if deterministic else RandomNetTarget(logits)
+
+
+def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    """(H, W, channels) of the images that a net takes, `given` where it takes any."""
+    known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
+    shape = known if given is None else tuple(given)
+    if len(shape) != 3 or None in shape or any(k not in (None, s) for k, s in zip(known, shape, strict=True)):
+        raise InputError(
+            f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}"
+        )
+    return shape
 
 
 def target_in(model_dir: str | Path) -> HeadNoiseTarget | RandomNetTarget:

@@ -15,7 +15,6 @@ import tensorflow as tf
 from scipy import stats
 
 from wca_tf import alignment
-from wca_tf.attacks.gradients import mean_over_draws
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
 from wca_tf.orthant import probability_correct
@@ -109,35 +108,30 @@ def judge(
 
 def _judge_by_draws(target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> Judgement:
     classes = tf.cast(labels, tf.int64)
-    first, hits, margin, square = (v.numpy() for v in _draws(target, images, classes, fold_in(seed, JUDGING_DRAW)))
-    _check_finite(margin)
-    noise_free = np.full(len(hits), np.nan)
+    hits, margins = (values.numpy() for values in _draws(target, images, classes, fold_in(seed, JUDGING_DRAW)))
+    _check_finite(margins)
+    noise_free = np.full(len(classes), np.nan)
     if target.noise_free_logits is not None:
         noise_free[:] = target.noise_free_logits(images).numpy().argmax(axis=1) == classes.numpy()
-    intervals = [mean_with_interval(np.arange(ESTIMATING_DRAWS) < round(s * ESTIMATING_DRAWS)) for s in hits]
-    deviation = np.sqrt(np.maximum(square - margin**2, 0))
+    intervals = [mean_with_interval(column) for column in hits.T]
+    mean, deviation = margins.mean(axis=0, dtype=np.float64), margins.std(axis=0, dtype=np.float64)
     return Judgement(
-        correct=first.astype(bool),
+        correct=hits[0],
         noise_free_correct=noise_free,
-        probability_correct=hits.astype(np.float64),
+        probability_correct=hits.mean(axis=0),
         probability_error=np.array([(number["high"] - number["low"]) / 2 for number in intervals]),
-        z_margin=np.divide(margin, deviation, out=margin.copy(), where=deviation > 1e-6 * np.abs(margin)),
-        draws=np.full(len(hits), ESTIMATING_DRAWS),
+        z_margin=np.divide(mean, deviation, out=mean.copy(), where=deviation > 1e-5 * np.abs(mean)),
+        draws=np.full(len(classes), ESTIMATING_DRAWS),
     )
 
 
 @tf.function(jit_compile=False)
-def _draws(target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """(first draw correct, share of draws correct, mean margin, mean square of the margin), each [B]."""
-
-    def part(target: RandomNetTarget, draws: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
-        logits = target.logits(images, seed, draws)
-        hits = tf.cast(tf.argmax(logits, axis=-1) == labels, tf.float32)
-        margins = alignment.margin(logits, labels)
-        return tuple(tf.reduce_mean(values, axis=0) for values in (hits, margins, tf.square(margins)))
-
-    first = tf.argmax(target.logits(images, seed, 1)[0], axis=-1) == labels
-    return first, *mean_over_draws(part, target, ESTIMATING_DRAWS)
+def _draws(
+    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """(whether each draw is correct, its margin), each [draws, B]."""
+    logits = target.logits(images, seed, ESTIMATING_DRAWS)
+    return tf.argmax(logits, axis=-1) == labels, alignment.margin(logits, labels)
 
 
 def _check_finite(values: np.ndarray) -> None:

@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from wca_tf import files
 from wca_tf.attacks import build_attack, entry_of, parse_attack
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.data.batches import to_float
-from wca_tf.data.examples import Examples
+from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.accuracy import judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
 from wca_tf.progress import progress_bar
@@ -71,6 +73,7 @@ def run_attacks(
 ) -> list[Outcome]:
     """Each attack's outcome, in order; what `records` has already is not done again."""
     records.mkdir(parents=True, exist_ok=True)
+    files.remove_leftovers(records)
     stored = [_stored(records, attack, settings) for attack in planned]
     left = [
         attack.work(settings.eot_samples) * (len(examples) - (len(outcome) if outcome else 0))
@@ -83,6 +86,18 @@ def run_attacks(
             _attack_all(target, attack, outcome, examples, settings, records, progress)
             for attack, outcome in zip(planned, stored, strict=True)
         ]
+
+
+def check_attacks(
+    target: HeadNoiseTarget | RandomNetTarget, planned: list[Planned], examples: Examples, settings: Settings
+) -> None:
+    """Raise InputError when an attack cannot be built or the net lacks what it needs, before anything is done."""
+    image = to_float(tf.constant(examples.images[:1]))
+    check_labels(examples.labels, num_classes_of(target, image))
+    for attack in planned:
+        built = attack.build(settings.eot_samples)
+        if built:
+            built.check_target(target, image)
 
 
 def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | None:

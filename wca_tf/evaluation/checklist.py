@@ -16,15 +16,14 @@ import numpy as np
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
-from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.self_test import as_criterion, run_self_test
 from wca_tf.seeds import fold_in, make_seed
 
 IMAGES = 100
-# How much lower a mean of P(correct) must be to count as lower: two images of a hundred.
-TOLERANCE = 0.02
+# How much lower a mean of P(correct) must be to count as lower: two images of a hundred, or of fewer.
+IMAGES_LOWER = 2
 # Images whose cross-entropy gradient is exactly zero, as a share: a plain net has none.
 ZERO_GRADIENTS = 0.01
 
@@ -51,6 +50,10 @@ class Evidence:
     def mean(self, name: str, epsilon: float | None = None) -> float:
         return float(self.probability(name, epsilon).mean())
 
+    @property
+    def tolerance(self) -> float:
+        return IMAGES_LOWER / len(self.outcomes[CLEAN, 0.0])
+
     def has(self, name: str) -> bool:
         return (name, self.epsilon) in self.outcomes
 
@@ -69,11 +72,7 @@ def run_checklist(
     settings: Settings,
     records: Path,
 ) -> list[dict[str, Any]]:
-    """[{"criterion", "passed" (None where it does not apply), "evidence"}]; resumes from `records`.
-
-    Raises:
-        InputError: no epsilon above 0.
-    """
+    """[{"criterion", "passed" (None where it does not apply), "evidence", "epsilon"}]; resumes from `records`."""
     norm, epsilon = _norm_and_epsilon(config)
     some = examples.take(slice(0, IMAGES))
     largest = 1.0 if norm == "linf" else math.sqrt(math.prod(some.image_shape))
@@ -94,15 +93,17 @@ def run_checklist(
         checklist.append({"criterion": criterion, "passed": passed, "evidence": said})
     tested = list(dict.fromkeys([*(name for name, _ in config.parsed_attacks()), *(a.name for a in written[1:6])]))
     results = run_self_test(target, tested, epsilon, examples, settings.eot_samples, settings.seed)
-    return [*checklist, as_criterion(results)]
+    return [{**item, "epsilon": epsilon} for item in (*checklist, as_criterion(results))]
 
 
 def _norm_and_epsilon(config: EvaluateConfig) -> tuple[str, float]:
     norms = [parameters["norm"] for _, parameters in config.parsed_attacks() if "norm" in parameters]
-    epsilons = [epsilon for epsilon in config.parsed_epsilons() if epsilon > 0]
-    if not epsilons:
-        raise InputError(f"the checklist expects an epsilon above 0, received {config.epsilons}")
-    return norms[0] if norms else "linf", epsilons[0]
+    return norms[0] if norms else "linf", checklist_epsilon(config)
+
+
+def checklist_epsilon(config: EvaluateConfig) -> float:
+    """The first epsilon above 0, at which the checklist is computed."""
+    return next(epsilon for epsilon in config.parsed_epsilons() if epsilon > 0)
 
 
 def _planned(target: HeadNoiseTarget | RandomNetTarget, epsilon: float, largest: float) -> list[Planned]:
@@ -132,7 +133,7 @@ def _percent(share: float) -> str:
 def _not_lower(evidence: Evidence, weaker: str, stronger: str) -> Verdict:
     """Whether the attack that should be weaker leaves no less than the one that should be stronger."""
     left, right = evidence.mean(weaker), evidence.mean(stronger)
-    return left >= right - TOLERANCE, f"{weaker} leaves {_percent(left)}, {stronger} {_percent(right)}"
+    return left >= right - evidence.tolerance, f"{weaker} leaves {_percent(left)}, {stronger} {_percent(right)}"
 
 
 def _one_step(evidence: Evidence) -> Verdict:
@@ -166,9 +167,9 @@ def _random(evidence: Evidence) -> Verdict:
 def _budget(evidence: Evidence) -> Verdict:
     radii = sorted({evidence.epsilon / 2, evidence.epsilon, min(2 * evidence.epsilon, evidence.largest)})
     left = [evidence.mean(STANDARD, radius) for radius in radii]
-    falls = all(after <= before for before, after in zip(left, left[1:], strict=False))
+    falls = all(after <= before + evidence.tolerance for before, after in zip(left, left[1:], strict=False))
     said = ", ".join(f"{_percent(share)} at {radius:.4g}" for radius, share in zip(radii, left, strict=True))
-    return falls and (left[-1] < left[0] or left[0] <= TOLERANCE), f"{STANDARD} leaves {said}"
+    return falls and (left[-1] < left[0] or left[0] <= evidence.tolerance), f"{STANDARD} leaves {said}"
 
 
 def _fixed_draw(evidence: Evidence) -> Verdict:
@@ -177,7 +178,7 @@ def _fixed_draw(evidence: Evidence) -> Verdict:
     known = float(evidence.fixed_draw.judgement.probability_correct.mean())
     unknown = evidence.mean(STANDARD)
     said = f"{STANDARD} leaves {_percent(known)} when it knows the draw, {_percent(unknown)} when it does not"
-    return known <= unknown + TOLERANCE, said
+    return known <= unknown + evidence.tolerance, said
 
 
 def _zero_gradients(evidence: Evidence) -> Verdict:

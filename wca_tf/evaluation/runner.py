@@ -20,16 +20,19 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from wca_tf import files
 from wca_tf.attacks import entry_of
+from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
 from wca_tf.config import EvaluateConfig, TrainConfig, config_to_json
-from wca_tf.data.examples import Examples
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
-from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
-from wca_tf.evaluation.checklist import run_checklist
+from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
+from wca_tf.evaluation.checklist import checklist_epsilon, run_checklist
 from wca_tf.evaluation.outcomes import CLEAN, per_example_arrays
 from wca_tf.evaluation.report import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
@@ -103,18 +106,20 @@ def evaluate_model(
         labels: whole numbers [N].
         config: which attacks; `split` and `tfds_data_dir` do not count.
         report_dir: where the results go.
-        name: what the report calls the model; a report directory belongs to it and to these images.
+        name: what the report calls the model. A report directory belongs to it, the images and the Keras model; a
+            target is known by its name alone.
 
     Raises:
         InputError: images, labels or a model that cannot be used; a report directory of another evaluation.
     """
-    target = target_of(model) if isinstance(model, keras.Model) else model
-    labels = np.asarray(labels)
-    classes = target.num_classes or int(labels.max(initial=0)) + 1
-    examples = Examples(np.asarray(images), labels.astype(np.int64), tuple(str(i) for i in range(classes)))
-    examples = examples.take(slice(0, config.num_examples or None))
-    digest = hashlib.sha256(examples.images.tobytes() + examples.labels.tobytes())
+    images, labels = np.asarray(images), np.asarray(labels)
+    check_images(images)
+    target = target_of(model, images.shape[1:]) if isinstance(model, keras.Model) else model
+    names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
+    examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
+    digest = hashlib.sha256(examples.images.tobytes() + examples.labels.astype(np.int64).tobytes())
     if isinstance(model, keras.Model):
+        digest.update(json.dumps(keras.saving.serialize_keras_object(model), sort_keys=True, default=str).encode())
         for weight in model.weights:
             digest.update(np.ascontiguousarray(weight).tobytes())
     identity = {"model_dir": None, "model": {"name": name, "sha256": digest.hexdigest()}, "config": config.identity()}
@@ -137,13 +142,14 @@ def _evaluate(
     model: Any,
 ) -> dict[str, Any]:
     settings = Settings(config.eot_samples, config.seed, config.batch_size)
+    check_attacks(target, planned_attacks(config), examples, settings)
     with files.exclusive_directory(report):
         stored = _stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
         planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
         outcomes = run_attacks(target, planned, examples, settings, report / "records")
         checklist = stored["checklist"]
-        if config.checklist:
+        if config.checklist and not _has_checklist(stored, config):
             checklist = run_checklist(target, examples, config, settings, report / "checklist")
         results = {
             "schema": SCHEMA,
@@ -183,7 +189,12 @@ def _merge(stored: list[dict[str, Any]], planned: list[Planned]) -> list[Planned
 def _is_complete(stored: dict[str, Any], config: EvaluateConfig) -> bool:
     done = {(attack["name"], attack["epsilon"]) for attack in stored["attacks"]}
     missing = [attack for attack in planned_attacks(config) if (attack.name, attack.epsilon) not in done]
-    return not missing and not (config.checklist and not stored["checklist"])
+    return not missing and not (config.checklist and not _has_checklist(stored, config))
+
+
+def _has_checklist(stored: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Whether the stored checklist is of the epsilon that this one would be of."""
+    return bool(stored["checklist"]) and stored["checklist"][0].get("epsilon") == checklist_epsilon(config)
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:

@@ -24,9 +24,8 @@ from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
-from wca_tf.errors import InputError
 from wca_tf.progress import progress_bar
-from wca_tf.seeds import fold_in, make_seed, normal_by_index, uniform_by_index
+from wca_tf.seeds import make_seed
 
 # Random points that the read-out calls the clean image's class.
 POINTS = 500
@@ -48,7 +47,8 @@ class SelfTest:
         attack: as written.
         found: images on which it found an error in its reach.
         planted: images on which there was one.
-        passed: whether that is enough; None for an attack that cannot know what is planted.
+        passed: whether that is enough; None for an attack that cannot know what is planted, or when nothing can be:
+            the net's features do not tell points within reach apart.
     """
 
     attack: str
@@ -65,11 +65,7 @@ def run_self_test(
     eot_samples: int = 50,
     seed: int = 0,
 ) -> list[SelfTest]:
-    """Plant an adversarial image near each of the first 10 images, for each attack, and count those found.
-
-    Raises:
-        InputError: features that do not change within reach, so that nothing can be planted.
-    """
+    """Plant an adversarial image near each of the first 10 images, for each attack, and count those found."""
     planted = PlantedNet(target)
     some = examples.take(slice(0, IMAGES))
     images = to_float(tf.constant(some.images))
@@ -80,19 +76,19 @@ def run_self_test(
             if isinstance(attack, CarliniWagner):  # the planted image is an error by a margin of 1, not by any kappa
                 attack = dataclasses.replace(attack, confidence=0.0)
             progress.set_description(name, refresh=False)
-            found = 0
-            if _can_find(attack):
-                for index in range(len(some)):
-                    found += _finds(attack, planted, images[index : index + 1], index, epsilon, make_seed(seed))
-                    progress.update(1)
-            passed = found >= NEEDED * len(some) if _can_find(attack) else None
-            results.append(SelfTest(name, found, len(some), passed))
+            found: list[bool] = []
+            for index in range(len(some) if _can_find(attack) else 0):
+                outcome = _finds(attack, planted, images[index : index + 1], index, epsilon, seed)
+                found += [] if outcome is None else [outcome]
+                progress.update(1)
+            passed = sum(found) >= NEEDED * len(found) if found else None
+            results.append(SelfTest(name, sum(found), len(found), passed))
     return results
 
 
 def format_self_test(results: list[SelfTest]) -> str:
     """A line per attack."""
-    verdict = {True: "pass", False: "FAIL", None: "not applicable: it cannot know of what is planted"}
+    verdict = {True: "pass", False: "FAIL", None: "not applicable: nothing to be found by it"}
     width = max(len(result.attack) for result in results)
     lines = [f"{r.attack.ljust(width)}  found {r.found} of {r.planted} planted  {verdict[r.passed]}" for r in results]
     return "\n".join(lines)
@@ -113,24 +109,30 @@ class PlantedNet:
         rest = tf.fill([tf.shape(score)[0], CLASSES - 2], FAR)
         return tf.concat([tf.stack([-score / 2, score / 2], axis=1), rest], axis=1)
 
-    def plant(self, image: tf.Tensor, reach: Callable[[int], tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
-        """Fit the read-out to `image` [1, ...]; returns the planted image."""
-        for attempt in range(TRIES):
-            inner, planted = reach(attempt)
-            around = self.features(tf.concat([image, inner], axis=0)).numpy().astype(np.float64)
-            there = self.features(planted).numpy().astype(np.float64)
+    def plant(self, image: tf.Tensor, inner: tf.Tensor, edge: tf.Tensor, extreme: bool) -> tf.Tensor | None:
+        """Fit the read-out to `image` [1, ...]; returns the planted image, or None where the features tell none apart.
+
+        The planted image is `edge`; with `extreme`, for an attack that gropes for few pixels, the point farthest out
+        along the direction in which the features vary most.
+        """
+        points = tf.concat([image, inner, edge], axis=0)
+        features = self.features(points).numpy().astype(np.float64)
+        if extreme:
+            weight = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)[2][0]
+            scores = features @ weight
+            weight *= np.sign(scores.max() + scores.min() - 2 * np.median(scores)) or 1.0
+        else:
             fitted = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
-            fitted.fit(np.concatenate([around, there, there]), [0] * len(around) + [1, 1])
-            weight = fitted.coef_[0]
-            high, highest = float(there[0] @ weight), float((around @ weight).max())
-            if high > highest + 1e-9 * abs(high):
-                scale = 2 / (high - highest)
-                self._weight.assign(tf.constant(scale * weight, tf.float32))
-                self._bias.assign(-scale * (high + highest) / 2)
-                return planted
-        raise InputError(
-            "nothing can be planted: the net's features do not tell points within the attack's reach apart"
-        )
+            weight = fitted.fit(np.concatenate([features, features[-1:]]), [0] * (POINTS + 1) + [1, 1]).coef_[0]
+        scores = features @ weight
+        best = int(scores.argmax()) if extreme else len(scores) - 1
+        high, highest = scores[best], np.delete(scores, best).max()
+        if best == 0 or not high > highest + 1e-9 * abs(high):
+            return None
+        scale = 2 / (high - highest)
+        self._weight.assign(tf.constant(scale * weight, tf.float32))
+        self._bias.assign(-scale * (high + highest) / 2)
+        return points[best : best + 1]
 
 
 def _features(target: HeadNoiseTarget | RandomNetTarget) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -146,12 +148,17 @@ def _can_find(attack: Attack) -> bool:
     return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and attack.source is not None))
 
 
-def _finds(attack: Attack, net: PlantedNet, image: tf.Tensor, index: int, epsilon: float, seed: tf.Tensor) -> bool:
-    """Whether the attack finds an error of the planted net, as near as the planted one."""
-    planted = net.plant(image, lambda attempt: _reach(attack, image, index, epsilon, fold_in(seed, attempt)))
-    adversarial = attack(
-        net.target, image, np.array([0]), np.array([index]), fold_in(seed, TRIES), [1] if attack.targeted else None
-    )
+def _finds(attack: Attack, net: PlantedNet, image: tf.Tensor, index: int, epsilon: float, seed: int) -> bool | None:
+    """Whether the attack finds an error of the planted net, as near as the planted one; None: nothing is planted."""
+    for attempt in range(TRIES):
+        inner, edge = _reach(attack, image, epsilon, np.random.default_rng((seed, index, attempt)))
+        planted = net.plant(image, inner, edge, extreme=isinstance(attack, NPixel))
+        if planted is not None:
+            break
+    else:
+        return None
+    wanted = [1] if attack.targeted else None
+    adversarial = attack(net.target, image, np.array([0]), np.array([index]), seed, wanted)
     wrong = int(tf.argmax(net.read_out(net.features(adversarial))[0])) != 0
     if isinstance(attack, BallAttack | NPixel):  # checked to be in reach
         return wrong
@@ -160,26 +167,25 @@ def _finds(attack: Attack, net: PlantedNet, image: tf.Tensor, index: int, epsilo
 
 
 def _reach(
-    attack: Attack, image: tf.Tensor, index: int, epsilon: float, seed: tf.Tensor
+    attack: Attack, image: tf.Tensor, epsilon: float, random: np.random.Generator
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """(random points [POINTS, ...] within the attack's reach of an image, one at its edge)."""
-    places = tf.range(POINTS + 1) + index * (POINTS + 1)
+    shape = image.shape[1:]
     many = tf.repeat(image, POINTS + 1, axis=0)
     if isinstance(attack, NPixel):
-        vectors = uniform_by_index(seed, places, (attack.pixels * (2 + image.shape[3]),))
-        points = paint(many, vectors)
+        vectors = random.random((POINTS + 1, attack.pixels * (2 + shape[2])), np.float32)
+        points = paint(many, tf.constant(vectors))
         return points[:-1], points[-1:]
     if isinstance(attack, BallAttack) and attack.norm == "linf":
-        change = attack.epsilon * (2 * uniform_by_index(seed, places, image.shape[1:]) - 1)
-        edge = attack.epsilon * tf.sign(change[-1:])
+        change = attack.epsilon * random.uniform(-1, 1, (POINTS + 1, *shape))
+        change[-1] = attack.epsilon * np.sign(change[-1])
     else:
-        dimensions = float(np.prod(image.shape[1:]))
-        radius = attack.epsilon if isinstance(attack, BallAttack) else epsilon * np.sqrt(dimensions)
-        direction = normal_by_index(seed, places, image.shape[1:])
-        change = radius * direction / BALLS["l2"].distance(direction)[:, tf.newaxis, tf.newaxis, tf.newaxis]
-        edge = change[-1:]
-    inner = tf.clip_by_value(many[:-1] + INNER * change[:-1], 0.0, 1.0)
-    return inner, tf.clip_by_value(image + edge, 0.0, 1.0)
+        radius = attack.epsilon if isinstance(attack, BallAttack) else epsilon * np.sqrt(np.prod(shape))
+        change = random.standard_normal((POINTS + 1, *shape))
+        change *= radius / np.linalg.norm(change.reshape(POINTS + 1, -1), axis=1).reshape(-1, 1, 1, 1)
+    change[:-1] *= INNER
+    points = tf.clip_by_value(many + tf.constant(change, tf.float32), 0.0, 1.0)
+    return points[:-1], points[-1:]
 
 
 def as_criterion(results: list[SelfTest]) -> dict[str, Any]:
