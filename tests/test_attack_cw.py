@@ -173,7 +173,7 @@ def test_a_search_that_no_longer_falls_ends():
     long = attack(steps=1000, searches=1, initial_constant=1e-6)
     adversarial = run(long, counted, images, labels)
     np.testing.assert_array_equal(adversarial, images)
-    assert 100 <= passes.numpy() < 500
+    assert 100 <= passes.numpy() < 1000
 
 
 def test_pixels_at_the_walls_can_leave_them():

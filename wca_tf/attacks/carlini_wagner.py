@@ -17,21 +17,28 @@ from wca_tf.seeds import fold_in
 SHRINK = 0.999999
 # Adam's (Kingma & Ba, 2015), as in the authors' code.
 BETA_1, BETA_2, TINY = 0.9, 0.999, 1e-8
-# A search stops when its loss has not fallen to this share of itself over a tenth of its steps.
+# A search stops when the least loss so far has not fallen below this share of itself over half of its steps, looked at
+# ten times a search: less patience mistakes Adam's overshoot behind the boundary for the end.
 PROGRESS = 0.9999
 CHECKS = 10
+PATIENCE = 5
 # Objectives of which kappa is a part.
 MARGINS = ("expected_margin", "margin", "z_margin")
 
 
 class _Search(NamedTuple):
-    """Adam's state in tanh space, per image, and whether the search goes on."""
+    """Adam's state in tanh space, per image, and for how long the loss has not fallen."""
 
     w: tf.Tensor
     mean: tf.Tensor
     square: tf.Tensor
+    least_loss: tf.Tensor
     checked_loss: tf.Tensor
-    active: tf.Tensor
+    stale_checks: tf.Tensor
+
+    @property
+    def active(self) -> tf.Tensor:
+        return self.stale_checks < PATIENCE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +102,7 @@ class CarliniWagner(Attack):
         origin = _to_images(start)
         still = tf.zeros_like(start)
         forever = tf.fill(tf.shape(best_square), math.inf)
-        state = _Search(start, still, still, forever, tf.ones_like(best_square, tf.bool))
+        state = _Search(start, still, still, forever, forever, tf.zeros_like(best_square, tf.int32))
         found = tf.zeros_like(best_square, tf.bool)
         step = tf.constant(0)
         while step < self.steps and tf.reduce_any(state.active):
@@ -129,14 +136,17 @@ class CarliniWagner(Attack):
         square = BETA_2 * tf.gather(state.square, rows) + (1 - BETA_2) * tf.square(gradient)
         time = tf.cast(step + 1, tf.float32)
         change = mean / (1 - BETA_1**time) / (tf.sqrt(square / (1 - BETA_2**time)) + TINY)
-        checked = tf.gather(state.checked_loss, rows)
+        least = tf.minimum(tf.gather(state.least_loss, rows), loss)
+        checked, stale = tf.gather(state.checked_loss, rows), tf.gather(state.stale_checks, rows)
         check = (step + 1) % max(self.steps // CHECKS, 1) == 0
+        counted = tf.where(least < PROGRESS * checked, 0, stale + 1)
         return _Search(
             replace_rows(state.w, rows, tf.gather(state.w, rows) - self.learning_rate * change),
             replace_rows(state.mean, rows, mean),
             replace_rows(state.square, rows, square),
-            replace_rows(state.checked_loss, rows, tf.where(check, loss, checked)),
-            replace_rows(state.active, rows, ~check | (loss < PROGRESS * checked)),
+            replace_rows(state.least_loss, rows, least),
+            replace_rows(state.checked_loss, rows, tf.where(check, least, checked)),
+            replace_rows(state.stale_checks, rows, tf.where(check, counted, stale)),
         )
 
 

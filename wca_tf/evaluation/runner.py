@@ -114,10 +114,11 @@ def evaluate_model(
     """
     images, labels = np.asarray(images), np.asarray(labels)
     check_images(images)
+    labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
     target = target_of(model, images.shape[1:]) if isinstance(model, keras.Model) else model
     names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
-    digest = hashlib.sha256(examples.images.tobytes() + examples.labels.astype(np.int64).tobytes())
+    digest = hashlib.sha256(examples.images.tobytes() + examples.labels.tobytes())
     if isinstance(model, keras.Model):
         digest.update(json.dumps(keras.saving.serialize_keras_object(model), sort_keys=True, default=str).encode())
         for weight in model.weights:
