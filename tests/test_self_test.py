@@ -12,11 +12,9 @@ from wca_tf.attacks import ATTACKS, AttackEntry, build_attack, projected_gradien
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.projected_gradient import ProjectedGradient
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
-from wca_tf.errors import InputError
 from wca_tf.evaluation import self_test
 from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
 from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.seeds import make_seed
 
 EPSILON = 0.1
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps
@@ -55,13 +53,14 @@ def noisy_target(model_dir):
 def outcome_of(target, name, classes=10):
     [result] = run_self_test(target, [name], EPSILON, digits(classes)[1], eot_samples=4)
     assert result.attack == name
-    assert result.planted == 10
+    assert 0 <= result.found <= result.planted <= 10
     return result
 
 
 @pytest.mark.parametrize("name", FINDERS + VARIANTS)
 def test_every_attack_finds_what_is_planted(noisy_target, name):
     result = outcome_of(noisy_target, name)
+    assert result.planted == 10
     assert result.found >= 9
     assert result.passed is True
 
@@ -73,7 +72,7 @@ def test_it_passes_on_a_plain_keras_net_of_few_classes(name, classes):
 
 
 def test_random_points_are_not_asked_for_what_was_fitted_to_miss_them(noisy_target):
-    assert outcome_of(noisy_target, "random_sampling:points=20").passed is not False
+    assert outcome_of(noisy_target, "random_sampling:points=20").passed is None
 
 
 def test_a_net_with_noise_anywhere_is_tested_under_one_draw():
@@ -127,10 +126,9 @@ def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
     assert results["square:queries=500"].passed is True
 
 
-def test_a_constant_net_is_an_input_error_that_says_so():
+def test_a_constant_net_has_nothing_to_be_found():
     target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
-    with pytest.raises(InputError, match="nothing can be planted"):
-        outcome_of(target, "fgsm")
+    assert outcome_of(target, "fgsm") == SelfTest("fgsm", 0, 0, None)
 
 
 # What is planted
@@ -142,18 +140,12 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
     net = self_test.PlantedNet(noisy_target)
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
-        drawn = []
-
-        def reach(attempt, index=index, image=image, drawn=drawn):
-            drawn.append(self_test._reach(attack, image, index, EPSILON, make_seed(attempt)))
-            return drawn[-1]
-
-        planted = net.plant(image, reach)
-        points, last = drawn[-1]
-        assert planted is last
-        classes = tf.argmax(net.read_out(net.features(tf.concat([image, points, planted], axis=0))), axis=1).numpy()
-        assert classes[-1] != 0
-        assert (classes[:-1] == 0).all()
+        points, edge = self_test._reach(attack, image, EPSILON, np.random.default_rng(index))
+        planted = net.plant(image, points, edge, extreme=name.startswith("n_pixel"))
+        everything = tf.concat([image, points, edge], axis=0)
+        classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
+        [wrong] = np.flatnonzero(classes != 0)
+        np.testing.assert_array_equal(everything[wrong : wrong + 1], planted)
         assert len(points) == 500
         assert len(np.unique(points.numpy().reshape(500, -1), axis=0)) > 490
 

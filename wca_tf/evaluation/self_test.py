@@ -101,6 +101,9 @@ class PlantedNet:
         self.features = _features(target)
         self._weight = tf.Variable(tf.zeros([1]), shape=[None], trainable=False)
         self._bias = tf.Variable(0.0, trainable=False)
+        # A net's fixed draw may be another for each place in a batch: each image is looked at alone, as when attacked.
+        alone = tf.function(lambda images: tf.map_fn(lambda image: self.features(image[tf.newaxis])[0], images))
+        self._of_many = self.features if isinstance(target, HeadNoiseTarget) else alone
         self.target = HeadNoiseTarget(self.features, self.read_out, tf.zeros([CLASSES, 1]))
 
     def read_out(self, features: tf.Tensor) -> tf.Tensor:
@@ -116,7 +119,7 @@ class PlantedNet:
         along the direction in which the features vary most.
         """
         points = tf.concat([image, inner, edge], axis=0)
-        features = self.features(points).numpy().astype(np.float64)
+        features = self._of_many(points).numpy().astype(np.float64)
         if extreme:
             weight = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)[2][0]
             scores = features @ weight
