@@ -76,8 +76,10 @@ def test_random_points_are_not_asked_for_what_was_fitted_to_miss_them(noisy_targ
 
 
 def test_a_net_with_noise_anywhere_is_tested_under_one_draw():
+    net = dense_net()
+
     def logits(images, seed):
-        return dense_net()(images + 0.1 * tf.random.stateless_normal(tf.shape(images), seed))
+        return net(images + 0.1 * tf.random.stateless_normal(tf.shape(images), seed))
 
     assert outcome_of(RandomNetTarget(logits), "pgd:steps=5").passed is True
 

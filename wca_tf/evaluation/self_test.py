@@ -102,9 +102,11 @@ class PlantedNet:
         self._weight = tf.Variable(tf.zeros([1]), shape=[None], trainable=False)
         self._bias = tf.Variable(0.0, trainable=False)
         # A net's fixed draw may be another for each place in a batch: each image is looked at alone, as when attacked.
-        alone = tf.function(lambda images: tf.map_fn(lambda image: self.features(image[tf.newaxis])[0], images))
-        self._of_many = self.features if isinstance(target, HeadNoiseTarget) else alone
+        self._of_many = self.features if isinstance(target, HeadNoiseTarget) else self._one_by_one
         self.target = HeadNoiseTarget(self.features, self.read_out, tf.zeros([CLASSES, 1]))
+
+    def _one_by_one(self, images: tf.Tensor) -> tf.Tensor:
+        return tf.concat([self.features(images[i : i + 1]) for i in range(len(images))], axis=0)
 
     def read_out(self, features: tf.Tensor) -> tf.Tensor:
         """[B, 4]: ∓half the score, which is 1 at the planted image and −1 or less at the others."""
@@ -143,7 +145,12 @@ def _features(target: HeadNoiseTarget | RandomNetTarget) -> Callable[[tf.Tensor]
     if isinstance(target, HeadNoiseTarget):
         return target.features
     fixed = target.with_fixed_draw(make_seed(0))
-    return lambda images: fixed.logits(images, make_seed(0), 1)[0]
+
+    @tf.function(jit_compile=False)
+    def features(images: tf.Tensor) -> tf.Tensor:
+        return fixed.logits(images, make_seed(0), 1)[0]
+
+    return features
 
 
 def _can_find(attack: Attack) -> bool:
