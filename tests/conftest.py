@@ -25,6 +25,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore:{warning}:DeprecationWarning")
 
 
+# What costs the quick run most: graphs that take seconds to trace, and whole checklists (10,000 random points).
+SLOW_ATTACKS = ("auto_rand", "square:queries=500", "cw:steps=300")
+SLOW_FIXTURES = {"honest", "masked"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave those to `bin/test --slow`."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if any(attack in item.nodeid for attack in SLOW_ATTACKS) or fixtures & SLOW_FIXTURES:
+            item.add_marker(pytest.mark.slow)
+
+
 @dataclasses.dataclass(frozen=True)
 class Finished:
     """A command that ended."""

@@ -286,6 +286,7 @@ def test_without_a_radius_above_zero_it_is_an_input_error_before_any_attack(tmp_
 # --strict
 
 
+@pytest.mark.slow
 def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, command_environment, tmp_path):
     """On evaluations that are there with their checklists, so that the command is quick; the slow test makes one."""
     model_dir = write_model_dir(tmp_path / "model")

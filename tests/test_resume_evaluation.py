@@ -388,6 +388,7 @@ print(*peaks)
 """
 
 
+@pytest.mark.slow
 def test_the_number_of_draws_does_not_decide_the_memory(root):
     """The bound is one tensor of the logits of all draws. Held at once they would take several: softmax and so on."""
     few, many, images, classes = 250, 20_000, 20, 100
