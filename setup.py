@@ -45,6 +45,7 @@ setup(
             "keras-cv==0.9.0",
             "mypy==2.4.1",
             "pytest==9.2.0",
+            "pytest-xdist==3.8.0",
             "ruff==0.17.5",
             "types-tqdm==4.70.0.20261106",
         ],

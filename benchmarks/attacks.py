@@ -5,7 +5,7 @@
 Times each attack on LeNet++ (28x28, without noise; untrained, or the net in DIR), and its peers on a torch net of the
 same weights, with 2 threads and in turns: square beside as many bare forward passes of the same images and beside
 ART's; cw beside Foolbox's and ART's; a generation of n_pixel with 400 candidates beside SciPy's differential evolution,
-with a pass for each candidate, and vectorised, for information. Prints medians, and ratios with their bounds. Images
+with a pass for each candidate, compiled or by a plain call of the Keras net, and vectorised. Prints medians, and ratios with their bounds. Images
 keep their label, so that no attack ends early. --smoke takes a minute and its figures mean nothing. The peers go to
 .peers: `bin/test --slow` installs them.
 """
@@ -52,7 +52,8 @@ BOUNDS = (
     ("square", "square, ART", None),
     ("cw", "cw, Foolbox", None),
     ("cw", "cw, ART", None),
-    ("n_pixel", "n_pixel, SciPy", None),
+    ("n_pixel", "n_pixel, SciPy", 0.1),
+    ("n_pixel", "n_pixel, SciPy, eager Keras", None),
     ("n_pixel, 1 image", "n_pixel, SciPy", None),
     ("n_pixel, 1 image", "n_pixel, SciPy vectorised", None),
 )
@@ -249,7 +250,7 @@ def pixel_contenders(nets: Nets, settings: Settings) -> dict[str, Contender]:
         features = nets.target.features(paint(images, points))
         return tf.nn.softmax(nets.target.logits(features, tf.constant([0, 0]), 1)[0])[:, int(nets.labels[0])]
 
-    def evolve(vectorized: bool) -> Any:
+    def evolve(vectorized: bool, energy: Callable[[tf.Tensor], tf.Tensor] = energy) -> Any:
         def by_scipy(points: np.ndarray) -> Any:
             energies = energy(tf.constant(points.T.reshape(-1, 3), tf.float32)).numpy().astype(np.float64)
             return energies if points.ndim == 2 else energies[0]
@@ -283,6 +284,7 @@ def pixel_contenders(nets: Nets, settings: Settings) -> dict[str, Contender]:
         "n_pixel": Contender(all_generations(many), many * (generations + 1)),
         "n_pixel, 1 image": Contender(all_generations(1), generations + 1),
         "n_pixel, SciPy": Contender(lambda: evolve(False), generations + 1),
+        "n_pixel, SciPy, eager Keras": Contender(lambda: evolve(False, energy.python_function), generations + 1),
         "n_pixel, SciPy vectorised": Contender(lambda: evolve(True), generations + 1),
     }
 
@@ -296,7 +298,7 @@ def measure(nets: Nets, settings: Settings) -> dict[str, Any]:
         for name, values in times.items():
             medians[name] = statistics.median(values)
             unit = "an image and generation" if name.startswith("n_pixel") else "an image"
-            print(f"{name:26} {1000 * medians[name]:10.3f} ms {unit}, median of {len(values)}")
+            print(f"{name:28} {1000 * medians[name]:10.3f} ms {unit}, median of {len(values)}")
         seconds.update(times)
     return {
         "settings": dataclasses.asdict(settings),

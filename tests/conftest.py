@@ -13,6 +13,8 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several processes that wait for each other are ten times slower
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 from wca_tf.config import TrainConfig
 
@@ -23,20 +25,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Silence what libraries say about libraries."""
     for warning in ("distutils Version classes", "__array__ implementation doesn't accept a copy"):
         config.addinivalue_line("filterwarnings", f"ignore:{warning}:DeprecationWarning")
-
-
-# What costs the quick run most: graphs that take seconds to trace, and whole checklists (10,000 random points).
-SLOW_ATTACKS = ("auto_rand", "square:queries=500", "cw:steps=300")
-SLOW_FIXTURES = {"honest", "masked"}
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave those to `bin/test --slow`."""
-    for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if any(attack in item.nodeid for attack in SLOW_ATTACKS) or fixtures & SLOW_FIXTURES:
-            item.add_marker(pytest.mark.slow)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -161,7 +161,7 @@ def test_noise_anywhere():
 
 
 def test_a_search_that_no_longer_falls_ends():
-    """Its constant is too small to move it: what is left of its steps is not spent."""
+    """Its constant is too small to move it: two tenths of the steps, and half of them without progress, are spent."""
     passes = tf.Variable(0)
     target, images, labels = two_classes()
 
@@ -173,7 +173,7 @@ def test_a_search_that_no_longer_falls_ends():
     long = attack(steps=1000, searches=1, initial_constant=1e-6)
     adversarial = run(long, counted, images, labels)
     np.testing.assert_array_equal(adversarial, images)
-    assert 100 <= passes.numpy() < 1000
+    assert 500 <= passes.numpy() <= 700
 
 
 def test_pixels_at_the_walls_can_leave_them():

@@ -339,7 +339,7 @@ def test_classes_of_a_random_net_are_checked(name, what):
 
 def test_no_images(noisy_target):
     nothing = np.zeros((0, *SHAPE), np.float32), np.zeros(0, np.int64)
-    for name in ("pgd", "square", "n_pixel", "cw", "pgd_restarts"):
+    for name in QUICK:
         assert run(build(QUICK[name]), noisy_target, *nothing).shape == (0, *SHAPE)
 
 

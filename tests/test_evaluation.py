@@ -64,7 +64,7 @@ def test_results_have_exactly_the_documented_keys(report):
     results = read_strictly(report[1] / "results.json")
     documented = {"schema", "model_dir", "dataset", "split", "num_examples", "seed", "versions", "seconds", "clean"}
     documented |= {"attacks", "worst_case", "checklist"}
-    assert set(results) == documented | {"config", "model", "training"}
+    assert set(results) == documented | {"config", "model", "images_sha256", "training"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
         keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion", "seconds"}
@@ -79,7 +79,7 @@ def test_the_documented_files_are_there_and_no_other(report):
     assert {path.name for path in report[1].iterdir()} == files
     assert len(list((report[1] / "records").iterdir())) == 1 + len(EPSILONS) * len(ATTACKS)
     identity = read_strictly(report[1] / "evaluation.json")
-    assert identity == {key: report[0][key] for key in ("model_dir", "model", "config")}
+    assert identity == {key: report[0][key] for key in ("model_dir", "model", "images_sha256", "config")}
 
 
 def test_results_say_what_was_evaluated(report, trained):

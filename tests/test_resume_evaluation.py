@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import attack_nets
 import numpy as np
 import pytest
+import tensorflow as tf
 from evaluation_nets import (
     InputNoise,
     arrays,
@@ -24,12 +26,14 @@ from evaluation_nets import (
 
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
+from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking
 from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, load_outcome, record_path
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import TEMPORARY_PREFIX
+from wca_tf.model_dir import ModelDirectory, load_model, save_model
 
 TARGET = attack_nets.tanh_target(scale=0.3)
 COUNT = 18
@@ -362,6 +366,45 @@ def test_the_default_directory_is_one_for_a_model_its_images_and_a_seed(model_di
     assert read_strictly(directory / "results.json") == both
     evaluate(dataclasses.replace(config, seed=1), model_dir)
     assert len(list((model_dir / "evaluations").iterdir())) == 2
+
+
+def test_a_folder_of_which_an_image_changed_is_another_evaluation(model_dir, tmp_path, contents):
+    folder, model = tmp_path / "images", tmp_path / "model"
+    for number in range(50):
+        (folder / str(number % 10)).mkdir(parents=True, exist_ok=True)
+        image = tf.fill([8, 8, 1], np.uint8(5 * number))
+        tf.io.write_file(str(folder / str(number % 10) / f"{number:02}.png"), tf.io.encode_png(image))
+    shutil.copytree(model_dir, model)
+    config = dataclasses.replace(ModelDirectory(model).train_config(), dataset=f"folder:{folder}")
+    ModelDirectory(model).config.unlink()
+    ModelDirectory(model).write_config(config, load_examples(config, "train"))
+    wanted = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=4)
+    evaluate(wanted, model, tmp_path / "report")
+    before = contents(tmp_path / "report")
+    for path in folder.rglob("*.png"):
+        tf.io.write_file(str(path), tf.io.encode_png(tf.fill([8, 8, 1], np.uint8(7))))
+    with pytest.raises(InputError, match="other images.*another --report_dir"):
+        evaluate(wanted, model, tmp_path / "report")
+    assert contents(tmp_path / "report") == before
+
+
+def test_a_transfer_from_a_source_trained_again_is_done_again(model_dir, tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(model_dir, source)
+    config = EvaluateConfig(
+        attacks=f"fgsm,transfer:steps=3:source={source}", epsilons="0.3", eot_samples=2, num_examples=10
+    )
+    first = evaluate(config, model_dir, tmp_path / "report")
+    net = load_model(ModelDirectory(source).best)
+    net.classifier.kernel.assign(-net.classifier.kernel)
+    save_model(net, ModelDirectory(source).best)
+    second = evaluate(config, model_dir, tmp_path / "report")
+    assert second["attacks"][0] == first["attacks"][0]
+    shas = [results["attacks"][1]["config"]["source_sha256"] for results in (first, second)]
+    assert shas[0] != shas[1]
+    left = [results["attacks"][1]["expected_accuracy"]["value"] for results in (first, second)]
+    assert left[1] > left[0]  # its images make the opposite net err
+    assert evaluate(config, model_dir, tmp_path / "report") == second
 
 
 # Memory

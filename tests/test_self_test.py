@@ -50,10 +50,11 @@ def noisy_target(model_dir):
     return target_of(load_model(ModelDirectory(model_dir).best))
 
 
-def outcome_of(target, name, classes=10):
+def outcome_of(target, name, classes=10, least=10):
+    """The self-test of one attack; `least`: on so many of the ten images something can be planted."""
     [result] = run_self_test(target, [name], EPSILON, digits(classes)[1], eot_samples=4)
     assert result.attack == name
-    assert 0 <= result.found <= result.planted <= 10
+    assert 0 <= result.found <= result.planted and least <= result.planted <= 10
     return result
 
 
@@ -68,11 +69,12 @@ def test_every_attack_finds_what_is_planted(noisy_target, name):
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("name", ["fgsm", "fgsm:norm=l2"])
 def test_it_passes_on_a_plain_keras_net_of_few_classes(name, classes):
-    assert outcome_of(target_of(dense_net(classes)), name, classes).passed is True
+    least = 10 if classes > 2 else 5  # of two features, few points are at an edge of all
+    assert outcome_of(target_of(dense_net(classes)), name, classes, least).passed is True
 
 
 def test_random_points_are_not_asked_for_what_was_fitted_to_miss_them(noisy_target):
-    assert outcome_of(noisy_target, "random_sampling:points=20").passed is None
+    assert outcome_of(noisy_target, "random_sampling:points=20", least=0).passed is None
 
 
 def test_a_net_with_noise_anywhere_is_tested_under_one_draw():
@@ -130,7 +132,7 @@ def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
 
 def test_a_constant_net_has_nothing_to_be_found():
     target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
-    assert outcome_of(target, "fgsm") == SelfTest("fgsm", 0, 0, None)
+    assert outcome_of(target, "fgsm", least=0) == SelfTest("fgsm", 0, 0, None)
 
 
 # What is planted

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import tempfile
@@ -50,6 +51,16 @@ def read_json(path: str | Path) -> Any:
         raise InputError(f"expected a file {path}: there is none") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(f"expected JSON in {path}, which cannot be read: {one_line(error)}") from None
+
+
+def sha256(path: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal; raises InputError when it is absent or cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise InputError(f"expected a file {path}: there is none") from None
+    except OSError as error:
+        raise InputError(f"expected a file {path}, which cannot be read: {one_line(error)}") from None
 
 
 @contextlib.contextmanager

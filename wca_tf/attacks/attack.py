@@ -63,6 +63,8 @@ class Attack(abc.ABC):
         """
         images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
         check_inputs(images, labels, indices)
+        if len(images) == 0:
+            return images
         classes = num_classes_of(target, images)
         check_labels(labels, classes)
         wanted = check_targets(self.targeted, targets, labels, classes)

@@ -12,7 +12,7 @@ TOLERANCE = 1e-6
 
 def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray) -> None:
     """Raise InputError unless images are float32 [B, H, W, channels] in [0, 1], with a label and an index for each."""
-    if images.dtype != tf.float32 or images.shape.rank != 4 or len(images) == 0:
+    if images.dtype != tf.float32 or images.shape.rank != 4:
         raise InputError(f"expected float32 images [B, H, W, channels], received {images.dtype.name} {images.shape}")
     if not bool(tf.reduce_all((images >= 0) & (images <= 1))):  # NaN fails both comparisons
         raise InputError("expected images in [0, 1], received values outside, NaN or Inf")

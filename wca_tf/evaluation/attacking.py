@@ -20,6 +20,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.accuracy import judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
+from wca_tf.model_dir import ModelDirectory
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import fold_in, make_seed, uniform_by_index
 
@@ -45,7 +46,10 @@ class Planned:
         if self.name == CLEAN:
             return {}
         radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
-        return {**radius, **parse_attack(self.name, eot_samples)}
+        parameters = {**radius, **parse_attack(self.name, eot_samples)}
+        if parameters.get("source"):
+            parameters["source_sha256"] = files.sha256(ModelDirectory(parameters["source"]).best)
+        return parameters
 
     def work(self, eot_samples: int) -> float:
         """Passes that an image costs at most."""

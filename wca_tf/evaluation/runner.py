@@ -61,18 +61,15 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
     model = load_model(directory.best)
+    examples = load_evaluation_examples(config, train_config)
+    directory.check_same_dataset(examples)
     identity = {
         "model_dir": str(directory.path.resolve()),
         "model": describe_model(directory),
+        "images_sha256": _digest(examples.images, examples.labels),
         "config": config.identity(),
     }
     report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
-    stored = _stored_results(report, identity)
-    if stored and _is_complete(stored, config):
-        print(f"{report} has this evaluation; nothing to do")
-        return stored
-    examples = load_evaluation_examples(config, train_config)
-    directory.check_same_dataset(examples)
     if (model.num_classes, model.covariance) != (len(examples.class_names), train_config.covariance):
         raise InputError(f"{directory.best} is not the model that {directory.config} describes")
     described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
@@ -118,19 +115,29 @@ def evaluate_model(
     target = target_of(model, images.shape[1:]) if isinstance(model, keras.Model) else model
     names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
-    digest = hashlib.sha256(examples.images.tobytes() + examples.labels.tobytes())
-    if isinstance(model, keras.Model):
-        digest.update(json.dumps(keras.saving.serialize_keras_object(model), sort_keys=True, default=str).encode())
-        for weight in model.weights:
-            digest.update(np.ascontiguousarray(weight).tobytes())
-    identity = {"model_dir": None, "model": {"name": name, "sha256": digest.hexdigest()}, "config": config.identity()}
-    report = Path(report_dir)
-    stored = _stored_results(report, identity)
-    if stored and _is_complete(stored, config):
-        print(f"{report} has this evaluation; nothing to do")
-        return stored
+    identity = {
+        "model_dir": None,
+        "model": {"name": name, "sha256": _digest_of_net(model) if isinstance(model, keras.Model) else None},
+        "images_sha256": _digest(examples.images, examples.labels),
+        "config": config.identity(),
+    }
     described = {"dataset": name, "split": "given", "training": None}
-    return _evaluate(target, examples, config, report, identity, described, model)
+    return _evaluate(target, examples, config, Path(report_dir), identity, described, model)
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    """SHA-256 of the arrays' types, shapes and values."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _digest_of_net(model: keras.Model) -> str:
+    """SHA-256 of a Keras model's architecture and weights."""
+    architecture = json.dumps(keras.saving.serialize_keras_object(model), sort_keys=True, default=str)
+    return _digest(np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights))
 
 
 def _evaluate(
@@ -142,6 +149,10 @@ def _evaluate(
     described: dict[str, Any],
     model: Any,
 ) -> dict[str, Any]:
+    stored = _stored_results(report, identity)
+    if stored and _is_complete(stored, config):
+        print(f"{report} has this evaluation; nothing to do")
+        return stored
     settings = Settings(config.eot_samples, config.seed, config.batch_size)
     check_attacks(target, planned_attacks(config), examples, settings)
     with files.exclusive_directory(report):
@@ -188,8 +199,12 @@ def _merge(stored: list[dict[str, Any]], planned: list[Planned]) -> list[Planned
 
 
 def _is_complete(stored: dict[str, Any], config: EvaluateConfig) -> bool:
-    done = {(attack["name"], attack["epsilon"]) for attack in stored["attacks"]}
-    missing = [attack for attack in planned_attacks(config) if (attack.name, attack.epsilon) not in done]
+    done = {(attack["name"], attack["epsilon"]): attack["config"] for attack in stored["attacks"]}
+    missing = [
+        attack
+        for attack in planned_attacks(config)
+        if done.get((attack.name, attack.epsilon)) != attack.config(config.eot_samples)
+    ]
     return not missing and not (config.checklist and not _has_checklist(stored, config))
 
 
@@ -200,8 +215,11 @@ def _has_checklist(stored: dict[str, Any], config: EvaluateConfig) -> bool:
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:
     """Which state of a model is evaluated: its epoch, whether training was complete, and its file's SHA-256."""
-    digest = hashlib.sha256(directory.best.read_bytes()).hexdigest()
-    return {"epoch": directory.best_epoch()["epoch"], "training_complete": directory.last.exists(), "sha256": digest}
+    return {
+        "epoch": directory.best_epoch()["epoch"],
+        "training_complete": directory.last.exists(),
+        "sha256": files.sha256(directory.best),
+    }
 
 
 def evaluation_name(identity: dict[str, Any]) -> str:
