@@ -16,7 +16,7 @@ from wca_tf.evaluation.runner import evaluate
 from wca_tf.evaluation.table import format_results, percent
 
 ROOT = Path(__file__).resolve().parent.parent
-COVARIANCES = ("none", "anisotropic")
+COVARIANCES = ("none", "isotropic", "anisotropic")
 EPSILON = "0.1"
 GRADIENTS = "fgsm,pgd,pgd:steps=40,margin,z_margin,apgd_ce,apgd_dlr,auto_rand"
 CW_BUDGET = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"

@@ -5,9 +5,9 @@
 Times each attack on LeNet++ (28x28, without noise; untrained, or the net in DIR), and its peers on a torch net of the
 same weights, with 2 threads and in turns: square beside as many bare forward passes of the same images and beside
 ART's; cw beside Foolbox's and ART's; a generation of n_pixel with 400 candidates beside SciPy's differential evolution,
-with a pass for each candidate, compiled or by a plain call of the Keras net, and vectorised. Prints medians, and ratios with their bounds. Images
-keep their label, so that no attack ends early. --smoke takes a minute and its figures mean nothing. The peers go to
-.peers: `bin/test --slow` installs them.
+with a pass for each candidate, compiled or by a plain call of the Keras net, and vectorised. Prints medians, and ratios
+with their bounds. Images keep their label, so that no attack ends early. --smoke takes a minute and its figures mean
+nothing. The peers go to .peers: `bin/test --slow` installs them.
 """
 
 import argparse

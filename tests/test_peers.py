@@ -219,9 +219,12 @@ def our_cw(victim, confidence, budget):
     return victim.attack("cw:" + ":".join(f"{name}={value}" for name, value in options.items()))
 
 
-@pytest.mark.parametrize("confidence", [0, 1, 5])
-def test_cw_is_as_near_as_foolbox(peers, victim, confidence):
-    budget = Budget(searches=6, steps=100, learning_rate=0.05)
+MILD = Budget(searches=6, steps=100, learning_rate=0.05)
+SHORT = Budget(searches=5, steps=30, learning_rate=0.05, initial_constant=10.0)  # searches that must not end too early
+
+
+@pytest.mark.parametrize(("confidence", "budget"), [(0, MILD), (1, MILD), (5, MILD), (0, SHORT), (1, SHORT)])
+def test_cw_is_as_near_as_foolbox(peers, victim, confidence, budget):
     attack = peers.foolbox.attacks.L2CarliniWagnerAttack(
         binary_search_steps=budget.searches,
         steps=budget.steps,
