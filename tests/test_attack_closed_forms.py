@@ -116,6 +116,25 @@ def test_random_sampling_does_not_beat_the_optimum(norm):
     assert np.all(taken[1] > 0.5 * EPSILON * size) and np.all(taken[1] < EPSILON * size)
 
 
+def test_transfer_from_the_declared_net_without_noise():
+    """Noise anywhere, on a net that says what it is without."""
+    weights, images, labels = normal(PIXELS, 2, seed=3), random_images(4), np.array([0, 1, 0, 1])
+    target = RandomNetTarget(
+        lambda images, seed: flatten(images) @ weights + tf.random.stateless_normal([len(images), 2], seed),
+        noise_free_logits=lambda images: flatten(images) @ weights,
+    )
+    optimum = np.clip(images + EPSILON * np.sign(ascent_direction(weights, labels)), 0, 1)
+    np.testing.assert_allclose(run(Transfer(EPSILON), target, images, labels), optimum, rtol=0, atol=PIXEL_TOLERANCE)
+
+
+def test_transfer_from_a_net_of_other_images_is_one_line():
+    weights = normal(PIXELS, 2, seed=3)
+    source = linear_target(normal(2 * PIXELS, 2))
+    with pytest.raises(InputError, match=r"a source that takes images \(2, 3, 1\)") as raised:
+        run(Transfer(EPSILON, source), linear_target(weights), random_images(2), np.array([0, 1]))
+    assert "\n" not in str(raised.value)
+
+
 def test_transfer_is_the_attack_on_its_source():
     """Of another net's optimum nothing is known but that it is that net's; the default is the net without its noise."""
     weights, others = normal(PIXELS, 2, seed=3), normal(PIXELS, 2, seed=33)

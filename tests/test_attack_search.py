@@ -103,6 +103,23 @@ def test_n_pixel_is_judged_by_the_share_of_draws_that_it_leaves():
     assert np.any(held <= 0.3) and np.mean(held) < np.mean(clean) - 0.1
 
 
+def test_n_pixel_keeps_an_error_though_the_label_is_more_probable_there():
+    """0.2 is the label's probability, and the largest, of a clean image; 0.3 beside 0.4 of a painted one."""
+    clean, painted = np.log([0.2, *[0.16] * 5]), np.log([0.3, 0.4, *[0.075] * 4])
+
+    def head(features):
+        touched = tf.reduce_any(features != 0.5, axis=1, keepdims=True)
+        return tf.where(touched, tf.constant(painted, tf.float32), tf.constant(clean, tf.float32))
+
+    target = HeadNoiseTarget(flatten, head, tf.zeros([6, 1]))
+    images = tf.fill([3, *SHAPE], 0.5)
+    attack = NPixel(population=5, generations=2, eot_samples=1)
+    assert np.all(predictions(target, images) == 0)
+    assert np.all(predictions(target, run(attack, target, images, np.zeros(3, np.int64))) == 1)
+    # What is an error already stays: painted, it would be right.
+    np.testing.assert_array_equal(run(attack, target, images, np.ones(3, np.int64)), images)
+
+
 def test_n_pixel_does_not_depend_on_the_memory_budget(monkeypatch):
     target, images = tanh_target(), random_images(3)
     labels = predictions(target, images)

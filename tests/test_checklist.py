@@ -8,15 +8,17 @@ import sys
 import keras
 import numpy as np
 import pytest
-from evaluation_nets import Quantise, arrays, dense_net, digits, read_strictly, with_layers, write_model_dir
+from evaluation_nets import InputNoise, Quantise, arrays, dense_net, digits, read_strictly, with_layers, write_model_dir
 
+from wca_tf.attacks.target import target_of
 from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
-from wca_tf.evaluation import runner
+from wca_tf.evaluation import attacking, checklist, runner
 from wca_tf.evaluation.accuracy import Judgement
 from wca_tf.evaluation.checklist import CRITERIA, Evidence
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
+from wca_tf.evaluation.self_test import run_self_test
 from wca_tf.evaluation.table import format_results
 
 EPSILON = 0.1
@@ -38,8 +40,8 @@ CONFIG = EvaluateConfig(
     attacks="fgsm,pgd",
     epsilons="0,0.1",
     eot_samples=2,
-    num_examples=10,
-    batch_size=10,
+    num_examples=50,
+    batch_size=50,
     checklist=True,
 )
 
@@ -114,6 +116,11 @@ CASES = [
         {"changes": {("pgd:steps=40", epsilon): 0.5 for epsilon in (EPSILON / 2, EPSILON, 2 * EPSILON)}},
         {"changes": {("pgd:steps=40", epsilon): 0.01 for epsilon in (EPSILON / 2, EPSILON, 2 * EPSILON)}},
     ),
+    (  # flat: a difference that any two runs have
+        BUDGET,
+        {"changes": {("pgd:steps=40", EPSILON / 2): 0.51, ("pgd:steps=40", 2 * EPSILON): 0.495}},
+        {"changes": {("pgd:steps=40", EPSILON / 2): 0.53, ("pgd:steps=40", 2 * EPSILON): 0.495}},
+    ),
     (FIXED_DRAW, {"fixed_draw": 0.53}, {"fixed_draw": 0.51}),
     (ZERO_GRADIENTS, {"zero_gradients": 2 / COUNT}, {"zero_gradients": 0.0}),
     (MORE_STEPS, at_epsilon(z_margin__80=0.46), at_epsilon(z_margin__80=0.6)),
@@ -150,6 +157,8 @@ def test_noise_in_an_estimate_near_zero_is_no_smaller_success():
 
 def test_criteria_that_do_not_apply_say_so():
     assert CRITERIA[FIXED_DRAW](evidence(fixed_draw=None)) == (None, "the net has no noise")
+    ignoring = dataclasses.replace(evidence(fixed_draw=None), has_noise=True)
+    assert CRITERIA[FIXED_DRAW](ignoring) == (None, "no seed decides the net's noise")
     passed, said = CRITERIA[TRANSFER](evidence(without=("transfer",)))
     assert passed is None and "noise-free" in said
     without = evidence(at_epsilon(margin=0.47)["changes"], without=("z_margin", "transfer"))  # noise anywhere
@@ -198,8 +207,9 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     left = results["attacks"][3]
     assert (left["name"], left["epsilon"]) == ("pgd", 0.1)
     assert 0.2 < left["expected_accuracy"]["value"] < 0.9  # else the test says little
+    assert {"fgsm", "pgd"} <= set(results["checklist"][-1]["attacks"])
     for item in results["checklist"]:
-        assert set(item) == {"criterion", "passed", "evidence", "epsilon"}
+        assert set(item) - {"attacks"} == {"criterion", "passed", "evidence", "epsilon"}
         assert item["evidence"] and "\n" not in item["evidence"]
         assert "nan" not in item["evidence"]
     assert read_strictly(report / "results.json")["checklist"] == results["checklist"]
@@ -248,14 +258,16 @@ def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
     run(dense_net(4), report, epsilons="0.2", checklist=False)
     asked = []
 
-    def made(target, examples, config, settings, records):
-        asked.append(config.epsilons)
-        return [{"criterion": "of the other radius", "passed": True, "evidence": "0"}]
+    def made(target, examples, config, names, settings, records):
+        asked.append((config.epsilons, names))
+        return [{"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2, "attacks": names}]
 
     monkeypatch.setattr(runner, "run_checklist", made)
     results = run(dense_net(4), report, epsilons="0.2")
-    assert asked == ["0.2"]
     assert verdicts(results) == {"of the other radius": True}
+    assert run(dense_net(4), report, epsilons="0.2") == results
+    run(dense_net(4), report, epsilons="0.2", attacks="bim:steps=2")  # its self-test has to meet a new attack
+    assert asked == [("0.2", ["fgsm", "pgd"]), ("0.2", ["fgsm", "pgd", "bim:steps=2"])]
 
 
 @pytest.mark.slow
@@ -272,7 +284,7 @@ def test_a_plain_net_passes_in_either_norm_and_with_any_number_of_classes(tmp_pa
         radius = epsilon * (1 if norm == "linf" else 8)
         attacks = f"fgsm:norm={norm},pgd:norm={norm}"
         results = run(
-            dense_net(classes), tmp_path / str(classes), classes, epsilons=str(radius), attacks=attacks, num_examples=20
+            dense_net(classes), tmp_path / str(classes), classes, epsilons=str(radius), attacks=attacks, num_examples=50
         )
         assert not [item for item in results["checklist"] if item["passed"] is False]
 
@@ -283,6 +295,23 @@ def test_without_a_radius_above_zero_it_is_an_input_error_before_any_attack(tmp_
     assert not (tmp_path / "report").exists()
 
 
+def test_it_is_not_made_of_few_images(tmp_path):
+    """Two images of 49 are more than 4 points, by which criteria would have to be missed."""
+    with pytest.raises(InputError, match="50 images or more, received 49"):
+        run(dense_net(4), tmp_path / "report", num_examples=49)
+    assert not (tmp_path / "report").exists()
+
+
+def test_what_no_seed_decides_is_not_said_to_be_known():
+    """Keras's own noise: an attack on a fixed draw would be the same attack again."""
+    target = target_of(with_layers(dense_net(4), [InputNoise(0.1)]))
+    _, test = digits(4)
+    planned = attacking.Planned("fgsm", EPSILON)
+    assert checklist._attack_fixed_draw(target, planned, test.take(slice(0, 5)), attacking.Settings(2), None) is None
+    [result] = run_self_test(target, ["fgsm"], EPSILON, test, eot_samples=2)
+    assert (result.found, result.planted, result.passed) == (0, 0, None)
+
+
 # --strict
 
 
@@ -290,14 +319,20 @@ def test_without_a_radius_above_zero_it_is_an_input_error_before_any_attack(tmp_
 def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, command_environment, tmp_path):
     """On evaluations that are there with their checklists, so that the command is quick; the slow test makes one."""
     model_dir = write_model_dir(tmp_path / "model")
-    arguments = [f"--model_dir={model_dir}", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=5", "--strict"]
+    arguments = [f"--model_dir={model_dir}", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=50", "--strict"]
     running = {}
-    evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=5), model_dir, tmp_path / "plain")
+    evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=50), model_dir, tmp_path / "plain")
     for code, passed in ((0, [True, None]), (3, [True, False, None])):
         report = shutil.copytree(tmp_path / "plain", tmp_path / str(code))
         results = read_strictly(report / "results.json")
         results["checklist"] = [
-            {"criterion": f"criterion {i}", "passed": verdict, "evidence": "made up", "epsilon": 0.1}
+            {
+                "criterion": f"criterion {i}",
+                "passed": verdict,
+                "evidence": "made up",
+                "epsilon": 0.1,
+                "attacks": ["fgsm"],
+            }
             for i, verdict in enumerate(passed)
         ]
         (report / "results.json").write_text(json.dumps(results))
@@ -320,7 +355,7 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, c
 def test_strict_runs_the_checklist_and_writes_everything(command, tmp_path):
     """On a net of steps, whose gradients are zero."""
     model_dir = write_model_dir(tmp_path / "model", steps=True)
-    arguments = ["--attacks=pgd", "--epsilons=0.1", "--num_examples=4", "--eot_samples=2", "--strict"]
+    arguments = ["--attacks=pgd", "--epsilons=0.1", "--num_examples=50", "--eot_samples=2", "--strict"]
     done = command("evaluate", f"--model_dir={model_dir}", f"--report_dir={tmp_path / 'report'}", *arguments)
     assert done.code == 3, done.err
     assert "FAIL" in done.out and SELF_TEST in done.out

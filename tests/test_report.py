@@ -17,6 +17,7 @@ from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation import figures, report, reproduction
+from wca_tf.evaluation.checklist import checklist_epsilon
 from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report import escape_markdown, render, write_report
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, planned_attacks
@@ -33,9 +34,9 @@ CONFIG = EvaluateConfig(
 CHEAP = dataclasses.replace(CONFIG, attacks="fgsm,square:queries=2", epsilons="0.1", eot_samples=2)
 SECTIONS = ["table", "accuracy", "checklist", "distortion", "queries", "gallery", "noise", "reproduce"]
 CHECKLIST = [
-    {"criterion": "one step", "passed": True, "evidence": "fgsm leaves 12.3 %"},
-    {"criterion": "zero gradients", "passed": False, "evidence": "on 45 of 100 images"},
-    {"criterion": "fixed draw", "passed": None, "evidence": "the net has no noise"},
+    {"criterion": "one step", "passed": True, "evidence": "fgsm leaves 12.3 %", "epsilon": 0.3},
+    {"criterion": "zero gradients", "passed": False, "evidence": "on 45 of 100 images", "epsilon": 0.3},
+    {"criterion": "fixed draw", "passed": None, "evidence": "no noise", "epsilon": 0.3, "attacks": ["fgsm"]},
 ]
 HOSTILE = '<script>alert("1")</script>|`*_[x](http://evil.example)\n# $\\frac{ \x00\udcff 日本 & \u202e'
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -249,8 +250,25 @@ def test_attacks_that_differ_by_radius_take_several_commands(evaluated):
     planned = [attack for _, named, _ in plans for attack in planned_attacks(configured(EvaluateConfig, named))]
     expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
     assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
-    assert len(plans) == 2 and all(switches == ["--checklist"] for *_, switches in plans)
+    assert [switches for *_, switches in plans] == [[], ["--checklist"]]
+    assert checklist_epsilon(configured(EvaluateConfig, plans[1][1])) == 0.3
     assert (removed["name"], removed["epsilon"]) not in expected
+
+
+@pytest.mark.parametrize(("checked", "commands"), [(0.03, 1), (0.3, 1), (0.1, 2)])
+def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, commands):
+    """Radii with the same attacks, of which one had the checklist; or a run of attacks without a radius had it."""
+    results = json.loads(json.dumps(evaluated[0]))
+    for attack in results["attacks"]:
+        attack["epsilon"] = {8 / 255: 0.03}.get(attack["epsilon"], attack["epsilon"])
+    results["checklist"] = [{**item, "epsilon": checked} for item in CHECKLIST]
+    plans = [flags_of(command) for command in reproduction.evaluate_commands(results)]
+    assert len(plans) == commands
+    [named] = [named for _, named, switches in plans if switches]
+    assert checklist_epsilon(configured(EvaluateConfig, named)) == checked
+    planned = [attack for _, named, _ in plans for attack in planned_attacks(configured(EvaluateConfig, named))]
+    expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
+    assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
 
 
 @pytest.mark.parametrize(("epsilon", "text"), [(0.1, "0.1"), (8 / 255, "8/255"), (1.0, "1"), (0.123456789012, None)])

@@ -8,6 +8,7 @@ import sys
 import time
 
 import attack_nets
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,6 +25,7 @@ from evaluation_nets import (
     write_model_dir,
 )
 
+from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
@@ -405,6 +407,57 @@ def test_a_transfer_from_a_source_trained_again_is_done_again(model_dir, tmp_pat
     left = [results["attacks"][1]["expected_accuracy"]["value"] for results in (first, second)]
     assert left[1] > left[0]  # its images make the opposite net err
     assert evaluate(config, model_dir, tmp_path / "report") == second
+    shutil.rmtree(source)  # what is done stays, and others can be added
+    third = evaluate(dataclasses.replace(config, attacks="bim:steps=2"), model_dir, tmp_path / "report")
+    assert third["attacks"][:2] == second["attacks"]
+
+
+def test_a_report_that_was_removed_is_made_again(started, tmp_path, contents):
+    report = shutil.copytree(started[1], tmp_path / "copy")
+    before = contents(report / "records")
+    (report / "report.html").unlink()
+    assert without_seconds(go_on(report)) == without_seconds(started[0])
+    assert (report / "report.html").exists() and contents(report / "records") == before
+
+
+def test_radii_of_two_norms_do_not_stand_side_by_side(started, contents):
+    before = contents(started[1])
+    with pytest.raises(InputError, match="one norm .* l2, linf: name another --report_dir"):
+        go_on(started[1], attacks="fgsm:norm=l2", epsilons="0.3")
+    assert contents(started[1]) == before
+
+
+class Wrapped(keras.Model):
+    """A net that does not say how it is made."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def call(self, images):
+        return self.net(images)
+
+
+def test_a_net_that_cannot_be_described_is_known_by_its_weights(tmp_path):
+    first = go_on(tmp_path / "report", Wrapped(dense_net()))
+    assert go_on(tmp_path / "report", Wrapped(dense_net())) == first
+    with pytest.raises(InputError, match="another model"):
+        go_on(tmp_path / "report", Wrapped(with_other_weights()))
+
+
+def test_compiling_makes_no_other_net(tmp_path):
+    net = with_layers(dense_net())
+    first = go_on(tmp_path / "report", net)
+    net.compile("sgd", "mse")
+    assert go_on(tmp_path / "report", net) == first
+
+
+def test_batches_matter_to_noise_anywhere(tmp_path):
+    """Whose draws may depend on the place in a batch: records of two sizes must not be mixed."""
+    target = RandomNetTarget(lambda images, seed: dense_net()(images))
+    go_on(tmp_path / "report", target)
+    with pytest.raises(InputError, match="batch_size"):
+        go_on(tmp_path / "report", target, batch_size=5)
 
 
 # Memory

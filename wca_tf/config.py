@@ -82,7 +82,9 @@ class EvaluateConfig:
     split: str = option(
         "test", "test, or validation (for choices that must not see the test images)", ("test", "validation")
     )
-    batch_size: int = option(100, "images attacked at a time; does not change the results")
+    batch_size: int = option(
+        100, "images attacked at a time; matters to the results only with noise inside the backbone"
+    )
     seed: int = option(0, "decides the attacks' random starts and draws, and the draws that judge them")
     tfds_data_dir: str = option("", "where TFDS data are; empty takes the training run's")
     checklist: bool = option(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")

@@ -86,7 +86,7 @@ class CarliniWagner(Attack):
             lower = tf.where(found, lower, tf.maximum(lower, constant))
             upper = tf.where(found, tf.minimum(upper, constant), upper)
             constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
-        return best
+        return tf.where(per_image(best_square > 0), best, batch.images)  # to tanh space and back is not the identity
 
     def _search(
         self,

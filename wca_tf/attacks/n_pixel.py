@@ -60,8 +60,10 @@ class NPixel(Attack):
             return tf.reshape(probability, shape), tf.reshape(held <= self.bound, shape)
 
         evolved = self._evolution().minimise(energy, self.pixels * (2 + channels), batch.indices, fold_in(seed, 0))
-        untouched = self._outcome(target, batch, batch.images, fold_in(seed, 1))[0]
-        return tf.where(per_image(evolved.energy < untouched), paint(batch.images, evolved.best), batch.images)
+        untouched, held = self._outcome(target, batch, batch.images, fold_in(seed, 1))
+        lost = held <= self.bound
+        better = (evolved.solved & ~lost) | ((evolved.solved | ~lost) & (evolved.energy < untouched))
+        return tf.where(per_image(better), paint(batch.images, evolved.best), batch.images)
 
     def _judge(
         self, target: Target, batch: Batch, vectors: tf.Tensor, owners: tf.Tensor, seed: tf.Tensor

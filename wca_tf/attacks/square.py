@@ -1,7 +1,8 @@
 """Square Attack (Andriushchenko et al., ECCV 2020): a black box, by random search over squares.
 
 For a random net a proposal is kept when the mean loss over fresh draws improves on the mean that its predecessor was
-kept for (Croce & Hein's variant for randomised defences); the search ends where none of the draws gives the label.
+kept for (Croce & Hein's variant for randomised defences); the search ends where at most `bound` of the draws give the
+label.
 """
 
 import dataclasses

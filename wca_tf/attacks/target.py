@@ -16,7 +16,7 @@ from wca_tf import alignment
 from wca_tf.errors import InputError
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.seeds import fold_in
+from wca_tf.seeds import fold_in, make_seed
 
 CHEAP_DRAWS = 1000
 
@@ -154,6 +154,17 @@ class RandomNetTarget:
             return self._logits(images, fold_in(seed, self._first_draw))
 
         return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, 0, fixed)
+
+
+def has_noise(target: Target) -> bool:
+    """False for a net that is known to be deterministic."""
+    return not isinstance(target, HeadNoiseTarget) or bool(np.any(target.logit_scale))
+
+
+def answers_alike(target: Target, images: tf.Tensor) -> bool:
+    """Whether the same seed gives the same logits twice: not for noise that ignores the seed."""
+    first, again = (target.logits(target.features(images), make_seed(0), 1).numpy() for _ in range(2))
+    return np.allclose(first, again, rtol=1e-4, atol=1e-5)
 
 
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> HeadNoiseTarget | RandomNetTarget:

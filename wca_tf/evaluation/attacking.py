@@ -47,9 +47,17 @@ class Planned:
             return {}
         radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
         parameters = {**radius, **parse_attack(self.name, eot_samples)}
-        if parameters.get("source"):
-            parameters["source_sha256"] = files.sha256(ModelDirectory(parameters["source"]).best)
-        return parameters
+        source = ModelDirectory(parameters["source"]).best if parameters.get("source") else None
+        return {**parameters, "source_sha256": files.sha256(source)} if source and source.exists() else parameters
+
+    def made(self, config: dict[str, Any] | None, eot_samples: int) -> bool:
+        """Whether an outcome with these parameters is this attack's; one whose source is gone cannot be made again."""
+        return config is not None and self.config(eot_samples).items() <= config.items()
+
+    @property
+    def norm(self) -> str | None:
+        """The norm of its radius, if it has one."""
+        return None if self.epsilon is None or self.name == CLEAN else parse_attack(self.name)["norm"]
 
     def work(self, eot_samples: int) -> float:
         """Passes that an image costs at most."""
@@ -79,15 +87,17 @@ def run_attacks(
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
     stored = [_stored(records, attack, settings) for attack in planned]
-    left = [
-        attack.work(settings.eot_samples) * (len(examples) - (len(outcome) if outcome else 0))
-        for attack, outcome in zip(planned, stored, strict=True)
-    ]
-    if not any(left):
+    images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
+    if not any(images_left):
         return [outcome for outcome in stored if outcome]
+    left = [
+        attack.work(settings.eot_samples) * count for attack, count in zip(planned, images_left, strict=True) if count
+    ]
     with progress_bar(round(sum(left)), "image steps") as progress:
         return [
-            _attack_all(target, attack, outcome, examples, settings, records, progress)
+            outcome
+            if outcome and len(outcome) == len(examples)
+            else _attack_all(target, attack, outcome, examples, settings, records, progress)
             for attack, outcome in zip(planned, stored, strict=True)
         ]
 
@@ -107,7 +117,7 @@ def check_attacks(
 def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | None:
     """The record of an attack if it is of the same parameters."""
     outcome = load_outcome(records, planned.name, planned.epsilon)
-    return outcome if outcome and outcome.config == planned.config(settings.eot_samples) else None
+    return outcome if outcome and planned.made(outcome.config, settings.eot_samples) else None
 
 
 def _attack_all(

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from wca_tf import files
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation import reproduction, sections
+from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.table import kind
 from wca_tf.model import WCANet
@@ -121,6 +122,7 @@ def _summary(results: dict[str, Any], examples: Examples, model: WCANet | None) 
         "finished": state.get("training_complete", True),
         "blocks": sections.blocks(results),
         "free": [attack for attack in results["attacks"] if attack["epsilon"] is None],
+        "checklist_images": min(results["num_examples"], CHECKLIST_IMAGES),
         "judged": {"passed": passed.count(True), "failed": passed.count(False), "other": passed.count(None)},
         "norms": sorted({attack["config"].get("norm", "linf") for attack in results["attacks"] if attack["epsilon"]}),
         "num_classes": len(examples.class_names),

@@ -32,20 +32,23 @@ def train_command(results: dict[str, Any]) -> str | None:
 
 def evaluate_commands(results: dict[str, Any]) -> list[str]:
     """What makes results.json: bin/evaluate, or Python for a net in memory; several where radii had other attacks."""
-    plans = _plans(results["attacks"])
-    checklist = bool(results["checklist"])
+    plans = _plans(results["attacks"], results["checklist"][0]["epsilon"] if results["checklist"] else None)
     if results["training"] is None:
-        return [_in_python(results, *plan, checklist) for plan in plans]
+        return [_in_python(results, *plan) for plan in plans]
     commands = []
-    for attacks, epsilons in plans:
+    for attacks, epsilons, checklist in plans:
         asked = {"model_dir": results["model_dir"], "attacks": attacks, "epsilons": epsilons, **results["config"]}
         flags = [_flag(name, value) for name, value in asked.items() if value != ""]
         commands.append(_command("bin/evaluate", flags + ["--checklist"] * checklist))
     return commands
 
 
-def _plans(attacks: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """(--attacks, --epsilons) of the fewest runs that make all attacks; those without a radius go with the first."""
+def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[str, str, bool]]:
+    """(--attacks, --epsilons, --checklist) of the fewest runs that make all attacks, and the checklist at `checked`.
+
+    Attacks without a radius go with one of them. The checklist goes with the last, so that its self-test meets all
+    attacks; it is made at the first epsilon of its run.
+    """
     names_at: dict[float, tuple[str, ...]] = {}
     for attack in attacks:
         if attack["epsilon"] is not None:
@@ -54,9 +57,18 @@ def _plans(attacks: list[dict[str, Any]]) -> list[tuple[str, str]]:
     for epsilon, names in names_at.items():
         radii_of.setdefault(names, []).append(epsilon)
     without = [attack["name"] for attack in attacks if attack["epsilon"] is None]
-    plans = [(list(names), ",".join(map(epsilon_text, radii))) for names, radii in radii_of.items()] or [([], "")]
-    plans[0][0].extend(without)
-    return [(",".join(names), epsilons) for names, epsilons in plans]
+    runs = [(list(names), radii) for names, radii in radii_of.items()]
+    if not runs or (checked is not None and checked not in names_at):  # that run had no attack with a radius
+        runs.append(([], [] if checked is None else [checked]))
+    runs[-1][0].extend(without)
+    runs.sort(key=lambda run: checked in run[1])
+    for _, radii in runs:
+        radii.sort(key=lambda radius: radius != checked)
+    last = len(runs) - 1
+    return [
+        (",".join(names), ",".join(map(epsilon_text, radii)), checked is not None and number == last)
+        for number, (names, radii) in enumerate(runs)
+    ]
 
 
 def _in_python(results: dict[str, Any], attacks: str, epsilons: str, checklist: bool) -> str:

@@ -32,7 +32,7 @@ from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
-from wca_tf.evaluation.checklist import checklist_epsilon, run_checklist
+from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
 from wca_tf.evaluation.outcomes import CLEAN, per_example_arrays
 from wca_tf.evaluation.report import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
@@ -41,6 +41,15 @@ from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
 
 SCHEMA = 1
+# Written before results.json.
+WRITTEN = ("examples.npz", "report.html", "model_card.md")
+# What a report directory belongs to, as said of one that belongs to something else.
+OTHER = {
+    "model_dir": "another directory of a model",
+    "model": "another model",
+    "images_sha256": "other images",
+    "config": "another split, number of images, seed or eot_samples (or, for noise anywhere, batch_size)",
+}
 
 
 def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "") -> dict[str, Any]:
@@ -58,11 +67,8 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     Raises:
         InputError: no or a broken model, absent data, a report directory of another evaluation.
     """
-    directory = ModelDirectory(model_dir)
+    directory, model, examples = _load(config, model_dir)
     train_config = directory.train_config()
-    model = load_model(directory.best)
-    examples = load_evaluation_examples(config, train_config)
-    directory.check_same_dataset(examples)
     identity = {
         "model_dir": str(directory.path.resolve()),
         "model": describe_model(directory),
@@ -70,18 +76,25 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
         "config": config.identity(),
     }
     report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
-    if (model.num_classes, model.covariance) != (len(examples.class_names), train_config.covariance):
-        raise InputError(f"{directory.best} is not the model that {directory.config} describes")
     described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
     return _evaluate(target_of(model), examples, config, report, identity, described, model)
 
 
-def self_test(config: EvaluateConfig, model_dir: str | Path) -> list[SelfTest]:
-    """Have each attack find adversarial images planted on the features of the model in `model_dir`."""
+def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, WCANet, Examples]:
+    """A training run, its best model and the images to evaluate it on, checked to belong together."""
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
     model = load_model(directory.best)
-    examples = load_evaluation_examples(dataclasses.replace(config, num_examples=IMAGES), train_config)
+    examples = load_evaluation_examples(config, train_config)
+    directory.check_same_dataset(examples)
+    if (model.num_classes, model.covariance) != (len(examples.class_names), train_config.covariance):
+        raise InputError(f"{directory.best} is not the model that {directory.config} describes")
+    return directory, model, examples
+
+
+def self_test(config: EvaluateConfig, model_dir: str | Path) -> list[SelfTest]:
+    """Have each attack find adversarial images planted on the features of the model in `model_dir`."""
+    _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
     names = [name for name, _ in config.parsed_attacks()]
     epsilon = max(config.parsed_epsilons())
     return run_self_test(target_of(model), names, epsilon, examples, config.eot_samples, config.seed)
@@ -135,8 +148,13 @@ def _digest(*arrays: np.ndarray) -> str:
 
 
 def _digest_of_net(model: keras.Model) -> str:
-    """SHA-256 of a Keras model's architecture and weights."""
-    architecture = json.dumps(keras.saving.serialize_keras_object(model), sort_keys=True, default=str)
+    """SHA-256 of a Keras model's weights, and of its architecture where its class says how it is made."""
+    try:
+        described = keras.saving.serialize_keras_object(model)
+        described.pop("compile_config", None)  # no matter to what it answers
+    except (NotImplementedError, TypeError, ValueError):
+        described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    architecture = json.dumps(described, sort_keys=True, default=str)
     return _digest(np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights))
 
 
@@ -149,8 +167,12 @@ def _evaluate(
     described: dict[str, Any],
     model: Any,
 ) -> dict[str, Any]:
+    if isinstance(target, RandomNetTarget):  # an image's draws may depend on its place in the batch
+        identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
+    if config.checklist and len(examples) < FEWEST:
+        raise InputError(f"the checklist expects {FEWEST} images or more, received {len(examples)}")
     stored = _stored_results(report, identity)
-    if stored and _is_complete(stored, config):
+    if stored and _is_complete(stored, config) and all((report / name).exists() for name in WRITTEN):
         print(f"{report} has this evaluation; nothing to do")
         return stored
     settings = Settings(config.eot_samples, config.seed, config.batch_size)
@@ -159,10 +181,12 @@ def _evaluate(
         stored = _stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
         planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
+        _check_one_norm(planned, report)
         outcomes = run_attacks(target, planned, examples, settings, report / "records")
         checklist = stored["checklist"]
         if config.checklist and not _has_checklist(stored, config):
-            checklist = run_checklist(target, examples, config, settings, report / "checklist")
+            names = [name for name in dict.fromkeys(attack.name for attack in planned) if name != CLEAN]
+            checklist = run_checklist(target, examples, config, names, settings, report / "checklist")
         results = {
             "schema": SCHEMA,
             **identity,
@@ -198,19 +222,30 @@ def _merge(stored: list[dict[str, Any]], planned: list[Planned]) -> list[Planned
     return [attack for radius in (*radii, None) for attack in unique if attack.epsilon == radius]
 
 
+def _check_one_norm(planned: list[Planned], report: Path) -> None:
+    """Raise InputError when radii of two norms would stand side by side."""
+    norms = sorted({attack.norm for attack in planned if attack.norm})
+    if len(norms) > 1:
+        raise InputError(
+            f"expected attacks of one norm in {report}, received {', '.join(norms)}: name another --report_dir"
+        )
+
+
 def _is_complete(stored: dict[str, Any], config: EvaluateConfig) -> bool:
     done = {(attack["name"], attack["epsilon"]): attack["config"] for attack in stored["attacks"]}
     missing = [
         attack
         for attack in planned_attacks(config)
-        if done.get((attack.name, attack.epsilon)) != attack.config(config.eot_samples)
+        if not attack.made(done.get((attack.name, attack.epsilon)), config.eot_samples)
     ]
     return not missing and not (config.checklist and not _has_checklist(stored, config))
 
 
 def _has_checklist(stored: dict[str, Any], config: EvaluateConfig) -> bool:
-    """Whether the stored checklist is of the epsilon that this one would be of."""
-    return bool(stored["checklist"]) and stored["checklist"][0].get("epsilon") == checklist_epsilon(config)
+    """Whether the stored checklist is of the epsilon that this one would be of, and its self-test of these attacks."""
+    if not stored["checklist"] or stored["checklist"][0].get("epsilon") != checklist_epsilon(config):
+        return False
+    return {name for name, _ in config.parsed_attacks()} <= set(stored["checklist"][-1].get("attacks", ()))
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:
@@ -246,10 +281,11 @@ def _stored_results(report: Path, identity: dict[str, Any]) -> dict[str, Any] | 
     for name in ("evaluation.json", "results.json"):
         if (report / name).exists():
             stored = files.read_json(report / name)
-            if not isinstance(stored, dict) or any(stored.get(key) != value for key, value in identity.items()):
-                raise InputError(
-                    f"{report / name} is of another model, other images or another seed: name another --report_dir"
-                )
+            if not isinstance(stored, dict):
+                raise InputError(f"expected an object in {report / name}: name another --report_dir")
+            other = [what for key, what in OTHER.items() if stored.get(key) != identity[key]]
+            if other:
+                raise InputError(f"{report / name} is of {', '.join(other)}: name another --report_dir")
     if not (report / "results.json").exists():
         return None
     results = files.read_json(report / "results.json")

@@ -50,7 +50,7 @@ def _header(results: dict[str, Any]) -> str:
 def _checklist(checklist: list[dict[str, Any]]) -> list[str]:
     verdict = {True: "pass", False: "FAIL", None: "n/a "}
     lines = [f"  {verdict[item['passed']]}  {item['criterion']}: {item['evidence']}" for item in checklist]
-    return ["checklist", *lines] if lines else []
+    return [f"checklist, at epsilon {checklist[0]['epsilon']:.4g}", *lines] if lines else []
 
 
 def kind(attack: dict[str, Any]) -> str:
