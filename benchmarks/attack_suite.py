@@ -67,9 +67,7 @@ def measure(covariance: str, tfds_data_dir: str, runs: Path) -> dict[str, Any]:
 
 def checklist(covariance: str, tfds_data_dir: str, runs: Path) -> list[dict[str, Any]]:
     """The checklist of one model; its own report directory, since it looks at fewer images."""
-    config = EvaluateConfig(
-        "fgsm,pgd,z_margin", EPSILON, num_examples=50, tfds_data_dir=tfds_data_dir, checklist=True
-    )
+    config = EvaluateConfig("fgsm,pgd,z_margin", EPSILON, num_examples=50, tfds_data_dir=tfds_data_dir, checklist=True)
     model_dir = runs / f"fashion_mnist_{covariance}"
     return evaluate(config, model_dir, runs / "suite" / f"{covariance}_checklist")["checklist"]
 
