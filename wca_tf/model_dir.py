@@ -2,7 +2,7 @@
 
 model_dir/
     config.json          every flag, the versions, and what the dataset is
-    model.keras          the epoch with the best validation accuracy
+    model.keras          the epoch with the best validation accuracy; without validation images, the last
     last.keras           the last epoch, with the optimizer; there when training is complete
     metrics.jsonl        a line per epoch
     backup/latest.keras  the last complete epoch, with the optimizer; there while training
@@ -49,11 +49,11 @@ class ModelDirectory:
             if self.best.exists() or self.last.exists() or self.backup.exists():
                 raise InputError(f"{self.path} has a model but no config.json: name another --model_dir")
             return
-        stored = self.read_config()["config"]
+        stored = config_to_json(self.train_config())
         for name, value in config_to_json(config).items():
-            if name not in NOT_COMPARED and stored.get(name) != value:
+            if name not in NOT_COMPARED and stored[name] != value:
                 raise InputError(
-                    f"{self.path} holds a run with --{name}={stored.get(name)}, received --{name}={value}: "
+                    f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
                     "name another --model_dir"
                 )
 
@@ -85,9 +85,10 @@ class ModelDirectory:
         return contents
 
     def train_config(self) -> TrainConfig:
-        """The configuration that the run was started with."""
-        stored = self.read_config()["config"]
-        for name, default in config_to_json(TrainConfig()).items():
+        """The configuration that the run was started with; flags that came since are at their defaults."""
+        defaults = config_to_json(TrainConfig())
+        stored = {**defaults, **self.read_config()["config"]}
+        for name, default in defaults.items():
             if type(stored.get(name)) not in ((int, float) if isinstance(default, float) else (type(default),)):
                 raise InputError(f"expected a {type(default).__name__} as {name} in {self.config}")
         try:
@@ -103,8 +104,8 @@ class ModelDirectory:
             lines = [json.loads(line) for line in self.metrics.read_text().splitlines()]
         except ValueError as error:
             raise InputError(f"expected a JSON object a line in {self.metrics}: {one_line(error)}") from None
-        if not all(isinstance(line, dict) and SELECTION_METRIC in line for line in lines):
-            raise InputError(f"expected {SELECTION_METRIC} in each line of {self.metrics}")
+        if not all(isinstance(line, dict) and "epoch" in line for line in lines):
+            raise InputError(f"expected an epoch in each line of {self.metrics}")
         return lines
 
     def best_epoch(self) -> dict[str, float]:
@@ -126,8 +127,8 @@ def _describe_dataset(examples: Examples, training: bool) -> dict[str, Any]:
 
 
 def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
-    """The line with the highest validation accuracy; the earliest of equals."""
-    return max(lines, key=lambda line: line[SELECTION_METRIC])
+    """The line with the highest validation accuracy, the earliest of equals; without validation, the last."""
+    return max(lines, key=lambda line: line.get(SELECTION_METRIC, line["epoch"]))
 
 
 def save_model(model: WCANet, path: Path) -> None:

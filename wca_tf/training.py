@@ -69,7 +69,7 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
     finally:
         random.setstate(state)  # the caller's
     steps = config.epochs * (len(training) // config.batch_size)
-    compile_model(model, config.learning_rate, steps)
+    compile_model(model, config.learning_rate, steps, config.learning_rate_schedule)
     return model
 
 
@@ -91,27 +91,42 @@ def _build_model(
     return model
 
 
-def compile_model(model: WCANet, learning_rate: float, steps: int) -> None:
-    """Adam with the learning rate divided by 10 after each third of `steps` (the authors' schedule), without XLA."""
-    last_steps = [max(0, round(steps * third / 3) - 1) for third in (1, 2)]  # of the first and the second third, from 0
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
-        last_steps, [learning_rate, learning_rate / 10, learning_rate / 100]
-    )
+def compile_model(model: WCANet, learning_rate: float, steps: int, schedule: str = "steps") -> None:
+    """Adam with one of `SCHEDULES` over `steps`, without XLA."""
     model.compile(
-        optimizer=keras.optimizers.Adam(schedule),
+        optimizer=keras.optimizers.Adam(SCHEDULES[schedule](learning_rate, steps)),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )
 
 
+def _step_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Divided by 10 after each third: the authors' schedule."""
+    last_steps = [max(0, round(steps * third / 3) - 1) for third in (1, 2)]  # of the first and the second third, from 0
+    return keras.optimizers.schedules.PiecewiseConstantDecay(
+        last_steps, [learning_rate, learning_rate / 10, learning_rate / 100]
+    )
+
+
+def _cosine_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """From a tenth of the rate up to it over a fifth of the steps, then along a cosine to zero, for short runs."""
+    warmup = steps // 5
+    return keras.optimizers.schedules.CosineDecay(
+        learning_rate / 10, steps - warmup, warmup_target=learning_rate, warmup_steps=warmup
+    )
+
+
+SCHEDULES = {"steps": _step_schedule, "cosine": _cosine_schedule}
+
+
 def _fit(
-    model: WCANet, config: TrainConfig, directory: ModelDirectory, training: Examples, validation: Examples
+    model: WCANet, config: TrainConfig, directory: ModelDirectory, training: Examples, validation: Examples | None
 ) -> None:
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch)
     print(
-        f"{len(training)} training and {len(validation)} validation images, {steps} steps an epoch, "
+        f"{len(training)} training and {len(validation or ())} validation images, {steps} steps an epoch, "
         + (f"resuming after epoch {first_epoch} of {config.epochs}" if first_epoch else f"{config.epochs} epochs")
     )
     try:
@@ -120,7 +135,7 @@ def _fit(
             steps_per_epoch=steps,
             epochs=config.epochs,
             initial_epoch=first_epoch,
-            validation_data=evaluation_batches(validation, config.batch_size),
+            validation_data=evaluation_batches(validation, config.batch_size) if validation else None,
             callbacks=[
                 recorder,
                 keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),

@@ -25,10 +25,8 @@ def main() -> None:
     from wca_tf.training import train
 
     best = train(config, model_dir)
-    print(
-        f"best epoch {best['epoch']:.0f}: validation accuracy {best['val_accuracy']:.4f}\n"
-        f"next: bin/evaluate --model_dir={model_dir}"
-    )
+    chosen = f"validation accuracy {best['val_accuracy']:.4f}" if "val_accuracy" in best else "the last one"
+    print(f"best epoch {best['epoch']:.0f}: {chosen}\nnext: bin/evaluate --model_dir={model_dir}")
 
 
 def console() -> None:

@@ -55,13 +55,17 @@ class Examples:
             std = np.array([channel.std(dtype=np.float64) for channel in channels])
         return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
-    def split_validation(self, share: float, seed: int, most: int = 0) -> tuple["Examples", "Examples"]:
+    def split_validation(self, share: float, seed: int, most: int = 0) -> tuple["Examples", "Examples | None"]:
         """(training, validation): disjoint, shuffled by `seed`; at most `most` examples for training, 0 for all.
+
+        A share of 0 gives no validation examples, None.
 
         Raises:
             InputError: either part would be empty.
         """
         order = np.random.default_rng(seed).permutation(len(self))
+        if share == 0:
+            return self.take(order[: most or None]), None
         num_validation = round(share * len(self))
         if not 0 < num_validation < len(self):
             raise InputError(f"expected images for training and for validation: {len(self)} were split at {share}")

@@ -273,6 +273,8 @@ def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) 
         _, examples = load_examples(train_config, "train").split_validation(
             train_config.validation_split, train_config.seed
         )
+        if examples is None:
+            raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
     return examples.take(slice(0, config.num_examples or None))
 
 
