@@ -18,6 +18,8 @@ from wca_tf.errors import InputError
 
 # Seeds and counts become int32 in TensorFlow.
 LARGEST = 2**31
+COMPATS = ("paper", "official")
+SMALLEST_BOUND = 1e-3  # of a constraint
 DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
 
 
@@ -49,7 +51,15 @@ class TrainConfig(DataConfig):
     backbone: str = option("lenet_plus_plus", "feature extractor", tuple(BACKBONES))
     feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
     covariance: str = option("anisotropic", "noise; none is the undefended net", ("none", "isotropic", "anisotropic"))
-    weight_decay: float = option(1e-4, "l2 penalty on the classifier W and the noise's L, inside the loss")
+    regularizer: str = option(
+        "penalty",
+        "what keeps weights and noise from growing: penalty (weight decay); or constraint (paper, appendix D), which "
+        "projects both after every step",
+        ("penalty", "constraint"),
+    )
+    weight_decay: float = option(1e-4, "of the penalty: l2 on the classifier W and the noise's L, inside the loss")
+    max_weight_norm: float = option(1.0, "of the constraint: gamma, the largest norm of a class's weights")
+    max_variance: float = option(1.0, "of the constraint: the largest singular value of the noise's covariance")
     learning_rate: float = option(1e-3, "Adam's, at its highest")
     learning_rate_schedule: str = option(
         "steps",
@@ -66,16 +76,38 @@ class TrainConfig(DataConfig):
     precision: str = option(
         "float32", "the backbone's; the noise and logits stay float32", ("float32", "mixed_bfloat16")
     )
+    adversarial: str = option(
+        "none",
+        "adversarial training with PGD (10 steps, EoT): at on attacked images alone, ct_at on clean ones too",
+        ("none", "at", "ct_at"),
+    )
+    adversarial_epsilon: str = option("8/255", "of adversarial training: PGD's radius")
+    train_noise_on: str = option(
+        "", "directory of a trained undefended net: freeze it and train the noise alone (paper, E3)"
+    )
+    compat: str = option("paper", "official: as the authors' code, where it differs (docs/paper.md)", COMPATS)
     seed: int = option(0, "decides the weights' start, the order of images, and the noise")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_choices(self)
+        self.parsed_adversarial_epsilon()
+        _check_noise(self)
         _check_at_least(self, feature_dim=1, weight_decay=0, batch_size=1, epochs=1, max_train_examples=0, seed=0)
         if not (0 < self.learning_rate < math.inf):
             raise InputError(f"expected --learning_rate above 0, received {self.learning_rate}")
         if not 0 <= self.validation_split < 1:
             raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
+        for name in ("max_weight_norm", "max_variance"):
+            if not SMALLEST_BOUND < getattr(self, name) < math.inf:
+                raise InputError(f"expected --{name} above {SMALLEST_BOUND}, received {getattr(self, name)}")
+
+    def parsed_adversarial_epsilon(self) -> float:
+        """The radius of adversarial training, in the images' [0, 1] units."""
+        epsilon = _parse_epsilon(self.adversarial_epsilon, "--adversarial_epsilon")
+        if epsilon > 1:
+            raise InputError(f"expected --adversarial_epsilon between 0 and 1, received {self.adversarial_epsilon}")
+        return epsilon
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,18 +126,20 @@ class EvaluateConfig:
     )
     seed: int = option(0, "decides the attacks' random starts and draws, and the draws that judge them")
     tfds_data_dir: str = option("", "where TFDS data are; empty takes the training run's")
+    average_draws: int = option(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
     checklist: bool = option(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")
 
     def __post_init__(self) -> None:
         _check_choices(self)
-        _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0)
+        _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0, average_draws=1)
         self.parsed_attacks()
         if max(self.parsed_epsilons()) == 0 and self.checklist:
             raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
 
     def identity(self) -> dict[str, Any]:
         """What all attacks of an evaluation share: which images, the seed, and the draws."""
-        return {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
+        shared = {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
+        return shared if self.average_draws == 1 else {**shared, "average_draws": self.average_draws}
 
     def parsed_attacks(self) -> list[tuple[str, dict[str, Any]]]:
         """[(the attack as written, its parameters)], in order; raises InputError for an unknown one."""
@@ -117,7 +151,7 @@ class EvaluateConfig:
 
     def parsed_epsilons(self) -> list[float]:
         """The radii, in order; raises InputError for one out of range (linf: [0, 1]), or there twice."""
-        epsilons = [_parse_epsilon(text) for text in _split_list(self.epsilons, "--epsilons")]
+        epsilons = [_parse_epsilon(text, "--epsilons") for text in _split_list(self.epsilons, "--epsilons")]
         norms = {parameters.get("norm") for _, parameters in self.parsed_attacks()}
         if "linf" in norms and max(epsilons) > 1:
             raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}")
@@ -178,14 +212,24 @@ def _split_list(text: str, flag: str) -> list[str]:
     return items
 
 
-def _parse_epsilon(text: str) -> float:
+def _parse_epsilon(text: str, flag: str) -> float:
     try:
         epsilon = float(Fraction(text))
     except (ValueError, ZeroDivisionError, OverflowError):
-        raise InputError(f"expected --epsilons as numbers or fractions such as 8/255, received {text!r}") from None
+        raise InputError(f"expected {flag} as numbers or fractions such as 8/255, received {text!r}") from None
     if not epsilon >= 0:
-        raise InputError(f"expected --epsilons of 0 or more, received {text}")
+        raise InputError(f"expected {flag} of 0 or more, received {text}")
     return epsilon
+
+
+def _check_noise(config: TrainConfig) -> None:
+    """Raise InputError for variants of the noise asked of a net without any."""
+    if config.covariance != "none":
+        return
+    if config.train_noise_on:
+        raise InputError("expected --covariance=isotropic or anisotropic with --train_noise_on, received none")
+    if config.regularizer == "constraint":
+        raise InputError("expected --covariance=isotropic or anisotropic with --regularizer=constraint, received none")
 
 
 def _check_choices(config: Any) -> None:

@@ -4,10 +4,11 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from wca_tf import covariance
+from wca_tf import alignment, covariance
 from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in
 
@@ -50,7 +51,7 @@ class GaussianFeatureNoise(keras.layers.Layer):
     def call(self, features: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         features = tf.cast(features, tf.float32)
         seed = self.next_seed() if seed is None else seed
-        return features + self.distribution().sample(tf.shape(features)[0], seed=seed)
+        return features + self.distribution().sample(self._draws(features), seed=seed)
 
     def next_seed(self) -> tf.Tensor:
         """The stream's next int32[2] seed; advances `random_state`."""
@@ -66,6 +67,22 @@ class GaussianFeatureNoise(keras.layers.Layer):
     def scale_tril(self) -> tf.Tensor:
         """L [D, D], float32, lower-triangular with a positive diagonal."""
         raise NotImplementedError
+
+    def assign_scale_tril(self, scale_tril: np.ndarray) -> None:
+        """Make L [D, D], lower-triangular with a diagonal above `SMALLEST_SCALE`, the noise's."""
+        raise NotImplementedError
+
+    def alignment_term(self, class_weights: tf.Tensor) -> tf.Tensor:
+        """L_WCA of `class_weights` [D, C] and this noise, a scalar (paper, Eq. 4)."""
+        return alignment.alignment_term(class_weights, self.scale_tril)
+
+    def squared_norm(self) -> tf.Tensor:
+        """‖L‖², what weight decay penalises."""
+        return tf.reduce_sum(tf.square(self.scale_tril))
+
+    def _draws(self, features: tf.Tensor) -> tf.Tensor:
+        """How many independent draws these features [B, D] get."""
+        return tf.shape(features)[0]
 
     def _initial_vector(self, feature_dim: int) -> tf.Tensor:
         raise NotImplementedError
@@ -90,6 +107,9 @@ class AnisotropicNoise(GaussianFeatureNoise):
     def scale_tril(self) -> tf.Tensor:
         return covariance.scale_tril_from_vector(tf.convert_to_tensor(self.scale_vector))
 
+    def assign_scale_tril(self, scale_tril: np.ndarray) -> None:
+        self.scale_vector.assign(covariance.vector_from_scale_tril(tf.constant(scale_tril, tf.float32)))
+
     def _initial_vector(self, feature_dim: int) -> tf.Tensor:
         return covariance.vector_from_scale_tril(self.initial_scale * tf.eye(feature_dim))
 
@@ -104,6 +124,9 @@ class IsotropicNoise(GaussianFeatureNoise):
     @property
     def scale_tril(self) -> tf.Tensor:
         return tf.linalg.diag(self._scale_diag)
+
+    def assign_scale_tril(self, scale_tril: np.ndarray) -> None:
+        self.scale_vector.assign(covariance.vector_from_scale_diag(tf.constant(np.diag(scale_tril), tf.float32)))
 
     @property
     def _scale_diag(self) -> tf.Tensor:

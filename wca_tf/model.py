@@ -1,7 +1,7 @@
 """WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -9,12 +9,17 @@ import tensorflow as tf
 from wca_tf import alignment
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
+from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
 
-NOISE_LAYERS: dict[str, type[GaussianFeatureNoise] | None] = {
-    "none": None,
-    "isotropic": IsotropicNoise,
-    "anisotropic": AnisotropicNoise,
+if TYPE_CHECKING:
+    from wca_tf.adversarial import AdversarialTraining
+
+# compat -> covariance -> layer
+NOISE_LAYERS: dict[str, dict[str, type[GaussianFeatureNoise] | None]] = {
+    "paper": {"none": None, "isotropic": IsotropicNoise, "anisotropic": AnisotropicNoise},
+    "official": {"none": None, "isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise},
 }
+DRAWN_DIM = 2  # a plane, to look at: the paper's figure of weights and covariance has fewer dimensions than classes
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -28,12 +33,18 @@ class WCANet(keras.Model):
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
         num_classes: C, at least 2.
-        feature_dim: D, the width of the bottleneck; at least C.
+        feature_dim: D, the width of the bottleneck; at least C, or 2 to draw it.
         covariance: "anisotropic", "isotropic", or "none" (the undefended net: no noise, no alignment term).
         bottleneck_activation: Keras name of the activation before the noise, or None.
         pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
         weight_decay: coupled l2 penalty on W and L alone, 0 or more.
         seed: starts the stream of training noise.
+        compat: "paper", or "official" for the noise and the alignment term of the authors' code (official.py).
+        noise_alone: train the noise on frozen features and weights (paper, E3).
+
+    Attributes:
+        adversary: perturbs the images of each training step; None trains on clean ones. It belongs to a training run
+            and is not saved.
 
     Call arguments:
         images: [B, H, W, channels], float, in [0, 1].
@@ -53,10 +64,12 @@ class WCANet(keras.Model):
         pixel_std: tuple[float, ...] = (1.0,),
         weight_decay: float = 1e-4,
         seed: int = 0,
+        compat: str = "paper",
+        noise_alone: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
-        _check(num_classes, feature_dim, covariance, weight_decay, pixel_std)
+        _check(num_classes, feature_dim, covariance, weight_decay, pixel_std, compat, noise_alone)
         self.backbone = backbone
         self.num_classes = num_classes
         self.feature_dim = feature_dim
@@ -66,12 +79,17 @@ class WCANet(keras.Model):
         self.pixel_std = tuple(pixel_std)
         self.weight_decay = weight_decay
         self.seed = seed
+        self.compat = compat
+        self.noise_alone = noise_alone
+        self.adversary: AdversarialTraining | None = None
         self.bottleneck = keras.layers.Dense(
             feature_dim, activation=bottleneck_activation, dtype="float32", name="bottleneck"
         )
-        noise_layer = NOISE_LAYERS[covariance]
+        noise_layer = NOISE_LAYERS[compat][covariance]
         self.noise = noise_layer(seed=seed, name="noise") if noise_layer else None
         self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        for part in (self.backbone, self.bottleneck, self.classifier):
+            part.trainable = part.trainable and not noise_alone
         names = ("ce", "penalty", "accuracy", *(("alignment", "noise_to_margin") if self.noise else ()))
         self.means = [keras.metrics.Mean(name=name) for name in names]
 
@@ -90,7 +108,10 @@ class WCANet(keras.Model):
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """f(x) [B, D], float32: the bottleneck's output, before the noise."""
-        normalised = (tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std
+        return self.normalised_features((tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std, training)
+
+    def normalised_features(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """`features` of images whose channels have mean 0 and deviation 1."""
         features = self.backbone(normalised, training=training)
         if features.shape.rank > 2:
             features = tf.reduce_mean(features, axis=range(1, features.shape.rank - 1))
@@ -104,10 +125,12 @@ class WCANet(keras.Model):
         return alignment.logit_scale(tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril)
 
     def penalty(self) -> tf.Tensor:
-        """weight_decay/2 (‖W‖² + ‖L‖²), a scalar."""
+        """weight_decay/2 (‖W‖² + ‖L‖²), a scalar; the authors' code has the bias in it too."""
         squares = tf.reduce_sum(tf.square(self.classifier.kernel))
+        if self.compat == "official":
+            squares += tf.reduce_sum(tf.square(self.classifier.bias))
         if self.noise:
-            squares += tf.reduce_sum(tf.square(self.noise.scale_tril))
+            squares += self.noise.squared_norm()
         return self.weight_decay / 2 * squares
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
@@ -115,6 +138,8 @@ class WCANet(keras.Model):
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if not self.built:  # fit never calls the model, and an unbuilt one is saved without its weights
             self.build(images.shape)
+        if self.adversary:
+            images, labels, sample_weight = self.adversary(self, images, labels, sample_weight)
         with tf.GradientTape() as tape:
             loss, parts = self._objective(images, labels, sample_weight, training=True)
             scaled_loss = self.optimizer.scale_loss(loss)
@@ -143,9 +168,7 @@ class WCANet(keras.Model):
         parts = {"logits": logits, "ce": cross_entropy, "penalty": self.penalty()}
         loss = cross_entropy + parts["penalty"]
         if self.noise:
-            parts["alignment"] = alignment.alignment_term(
-                tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril
-            )
+            parts["alignment"] = self.noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))
             parts["noise_to_margin"] = self._noise_to_margin(features, labels)
             loss -= parts["alignment"]
         return tf.debugging.check_numerics(loss, "training diverged: the loss"), parts
@@ -188,6 +211,8 @@ class WCANet(keras.Model):
             "pixel_std": list(self.pixel_std),
             "weight_decay": self.weight_decay,
             "seed": self.seed,
+            "compat": self.compat,
+            "noise_alone": self.noise_alone,
         }
 
     @classmethod
@@ -197,17 +222,28 @@ class WCANet(keras.Model):
 
 
 def _check(
-    num_classes: int, feature_dim: int, covariance: str, weight_decay: float, pixel_std: tuple[float, ...]
+    num_classes: int,
+    feature_dim: int,
+    covariance: str,
+    weight_decay: float,
+    pixel_std: tuple[float, ...],
+    compat: str,
+    noise_alone: bool,
 ) -> None:
     if num_classes < 2:
         raise InputError(f"expected 2 classes or more, received num_classes={num_classes}")
-    if feature_dim < num_classes:
+    if feature_dim < num_classes and feature_dim != DRAWN_DIM:
         raise InputError(
             f"expected feature_dim of at least the number of classes, {num_classes}, so that the covariance can align "
-            f"with every class's weight vector (paper, section 4.1); received feature_dim={feature_dim}"
+            f"with every class's weight vector (paper, section 4.1), or {DRAWN_DIM}, to draw it; received "
+            f"feature_dim={feature_dim}"
         )
-    if covariance not in NOISE_LAYERS:
-        raise InputError(f"expected covariance among {', '.join(NOISE_LAYERS)}; received {covariance!r}")
+    if compat not in NOISE_LAYERS:
+        raise InputError(f"expected compat among {', '.join(NOISE_LAYERS)}; received {compat!r}")
+    if covariance not in NOISE_LAYERS[compat]:
+        raise InputError(f"expected covariance among {', '.join(NOISE_LAYERS[compat])}; received {covariance!r}")
+    if noise_alone and covariance == "none":
+        raise InputError("expected noise to train alone, received covariance='none'")
     if not 0 <= weight_decay < math.inf:
         raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")
     if not all(std > 0 for std in pixel_std):

@@ -9,8 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.adversarial import adversary
 from wca_tf.backbones import BACKBONES, build_backbone
-from wca_tf.config import TrainConfig
+from wca_tf.config import TrainConfig, expand
+from wca_tf.constraints import SMALLEST_VARIANCE, CovarianceConstraint, WeightNormConstraint
 from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
@@ -19,6 +21,8 @@ from wca_tf.files import exclusive_directory, remove_leftovers
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, best_line, load_model, save_model
 from wca_tf.progress import progress_bar
+
+OFFICIAL_SMALLEST_VARIANCE = 0.1  # of the constraint, in the authors' code
 
 
 def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
@@ -51,6 +55,7 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
         if directory.backup.exists():
             directory.check_same_dataset(training, training=True)
             model = load_model(directory.backup)
+        model.adversary = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
         if not directory.config.exists():
             directory.write_config(config, training)
         _fit(model, config, directory, training, validation)
@@ -62,12 +67,16 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
 def new_model(config: TrainConfig, training: Examples) -> WCANet:
     """A compiled, untrained model; its weights depend on the configuration's seed alone."""
     pixel_mean, pixel_std = training.pixel_statistics()
+    if config.compat == "official" and len(pixel_mean) == 1:  # the authors feed grey images as they are
+        pixel_mean, pixel_std = (0.0,), (1.0,)
     state = random.getstate()
     random.seed(config.seed)  # Keras's initialisers take their seeds from here
     try:
         model = _build_model(config, training, pixel_mean, pixel_std)
     finally:
         random.setstate(state)  # the caller's
+    if config.train_noise_on:
+        _take_weights(model, config.train_noise_on)
     steps = config.epochs * (len(training) // config.batch_size)
     compile_model(model, config.learning_rate, steps, config.learning_rate_schedule)
     return model
@@ -84,11 +93,27 @@ def _build_model(
         bottleneck_activation=BACKBONES[config.backbone][1],
         pixel_mean=pixel_mean,
         pixel_std=pixel_std,
-        weight_decay=config.weight_decay,
+        weight_decay=config.weight_decay if config.regularizer == "penalty" else 0.0,
         seed=config.seed,
+        compat=config.compat,
+        noise_alone=bool(config.train_noise_on),
     )
     model.build((None, *training.image_shape))
     return model
+
+
+def _take_weights(model: WCANet, model_dir: str) -> None:
+    """Give `model` the features and weights of the trained undefended net in `model_dir`."""
+    source = load_model(ModelDirectory(expand(model_dir)).best)
+    if source.covariance != "none":
+        raise InputError(f"expected a net trained with --covariance=none in {model_dir}, received {source.covariance}")
+    for name in ("backbone", "bottleneck", "classifier"):
+        mine, theirs = (getattr(net, name).weights for net in (model, source))
+        if [weight.shape for weight in mine] != [weight.shape for weight in theirs]:
+            raise InputError(
+                f"expected the same backbone, feature_dim and images as in {model_dir}: its {name} differs"
+            )
+        getattr(model, name).set_weights([weight.numpy() for weight in theirs])
 
 
 def compile_model(model: WCANet, learning_rate: float, steps: int, schedule: str = "steps") -> None:
@@ -137,6 +162,7 @@ def _fit(
             initial_epoch=first_epoch,
             validation_data=evaluation_batches(validation, config.batch_size) if validation else None,
             callbacks=[
+                *_constraints(config),
                 recorder,
                 keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
                 TrainingProgress(steps, config.epochs, first_epoch),
@@ -151,6 +177,14 @@ def _fit(
             f"training diverged: the loss became NaN or Inf after epoch {len(recorder.lines)}; try a smaller "
             f"--learning_rate than {config.learning_rate} in another --model_dir"
         ) from None
+
+
+def _constraints(config: TrainConfig) -> list[keras.callbacks.Callback]:
+    """The projections of `--regularizer=constraint`; the authors' code bounds the singular values from below too."""
+    if config.regularizer == "penalty":
+        return []
+    smallest = {"paper": SMALLEST_VARIANCE, "official": OFFICIAL_SMALLEST_VARIANCE}[config.compat]
+    return [WeightNormConstraint(config.max_weight_norm), CovarianceConstraint(config.max_variance, smallest)]
 
 
 class EpochRecorder(keras.callbacks.Callback):

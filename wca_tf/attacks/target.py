@@ -4,6 +4,7 @@ Shapes: B batch, H W channels of images in [0, 1], F features, S draws, C classe
 """
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -104,6 +105,10 @@ class HeadNoiseTarget:
         noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
         return HeadNoiseTarget(self.features, lambda f: self.noise_free_logits(f) + noise, 0 * self.logit_scale)
 
+    def averaged(self, draws: int) -> "HeadNoiseTarget":
+        """The net that answers with the mean logits of `draws` draws: N(mu, K / draws), exactly."""
+        return HeadNoiseTarget(self.features, self.noise_free_logits, self.logit_scale / math.sqrt(draws))
+
     def without_noise(self) -> "HeadNoiseTarget":
         """The deterministic net with logits mu."""
         return HeadNoiseTarget(self.features, self.noise_free_logits, 0 * self.logit_scale)
@@ -154,6 +159,14 @@ class RandomNetTarget:
             return self._logits(images, fold_in(seed, self._first_draw))
 
         return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, 0, fixed)
+
+    def averaged(self, draws: int) -> "RandomNetTarget":
+        """The net that answers with the mean logits of `draws` draws, each of which is a pass."""
+
+        def mean_logits(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_mean(self.logits(images, seed, draws), axis=0)
+
+        return RandomNetTarget(mean_logits, self.draws_per_pass, 0, self.noise_free_logits)
 
 
 def has_noise(target: Target) -> bool:

@@ -77,7 +77,12 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     }
     report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
     described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
-    return _evaluate(target_of(model), examples, config, report, identity, described, model)
+    return _evaluate(_averaged(target_of(model), config), examples, config, report, identity, described, model)
+
+
+def _averaged(target: HeadNoiseTarget | RandomNetTarget, config: EvaluateConfig) -> HeadNoiseTarget | RandomNetTarget:
+    """The net as it is asked: with the mean of `average_draws` answers."""
+    return target.averaged(config.average_draws) if config.average_draws > 1 else target
 
 
 def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, WCANet, Examples]:
@@ -97,7 +102,7 @@ def self_test(config: EvaluateConfig, model_dir: str | Path) -> list[SelfTest]:
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
     names = [name for name, _ in config.parsed_attacks()]
     epsilon = max(config.parsed_epsilons())
-    return run_self_test(target_of(model), names, epsilon, examples, config.eot_samples, config.seed)
+    return run_self_test(_averaged(target_of(model), config), names, epsilon, examples, config.eot_samples, config.seed)
 
 
 def evaluate_model(
@@ -135,7 +140,7 @@ def evaluate_model(
         "config": config.identity(),
     }
     described = {"dataset": name, "split": "given", "training": None}
-    return _evaluate(target, examples, config, Path(report_dir), identity, described, model)
+    return _evaluate(_averaged(target, config), examples, config, Path(report_dir), identity, described, model)
 
 
 def _digest(*arrays: np.ndarray) -> str:
@@ -270,11 +275,12 @@ def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) 
     if config.split == "test":
         examples = load_examples(train_config, "test")
     else:
-        _, examples = load_examples(train_config, "train").split_validation(
+        _, kept = load_examples(train_config, "train").split_validation(
             train_config.validation_split, train_config.seed
         )
-        if examples is None:
+        if kept is None:
             raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
+        examples = kept
     return examples.take(slice(0, config.num_examples or None))
 
 

@@ -1,0 +1,69 @@
+"""The constraint variant: weights and covariance are projected after every step (paper, appendix D).
+
+w_i ← w_i / max(1, ‖w_i‖/γ), and the singular values of Sigma are clipped, Sigma rebuilt, and L is its Cholesky factor.
+Keras-native: callbacks of `fit`, which work under tf.distribute, where every replica gets what is assigned.
+"""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from wca_tf.errors import InputError
+
+# The paper bounds Sigma from above alone; below this floor its Cholesky factor is lost in float32.
+SMALLEST_VARIANCE = 1e-4
+
+
+def project_to_ball(class_weights: np.ndarray, radius: float) -> np.ndarray:
+    """Each column w_i of [D, C] on the l2 ball of this radius: the nearest point of norm at most γ."""
+    norms = np.linalg.norm(class_weights, axis=0)
+    return class_weights / np.maximum(1, norms / radius)
+
+
+def clip_singular_values(covariance: np.ndarray, smallest: float, largest: float) -> np.ndarray:
+    """The symmetric [D, D] matrix with singular values clipped to [smallest, largest]: U diag(clipped) Uᵀ.
+
+    Not U diag(clipped) Vᵀ: for singular values near zero u may be −v, which would make a negative eigenvalue.
+    """
+    left, values, _ = np.linalg.svd(covariance, hermitian=True)
+    return (left * np.clip(values, smallest, largest)) @ left.T
+
+
+class WeightNormConstraint(keras.callbacks.Callback):
+    """After every batch, w_i ← w_i / max(1, ‖w_i‖/γ).
+
+    Args:
+        max_norm: γ, above 0.
+    """
+
+    def __init__(self, max_norm: float) -> None:
+        super().__init__()
+        if not 0 < max_norm < math.inf:
+            raise InputError(f"expected a max_norm above 0, received {max_norm}")
+        self.max_norm = max_norm
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        kernel = self.model.classifier.kernel
+        kernel.assign(project_to_ball(kernel.numpy().astype(np.float64), self.max_norm))
+
+
+class CovarianceConstraint(keras.callbacks.Callback):
+    """After every batch, clip the singular values of Sigma to [smallest, largest]; L is Sigma's Cholesky factor.
+
+    Args:
+        largest: above `smallest`, the largest variance of the noise in any direction.
+        smallest: above 0.
+    """
+
+    def __init__(self, largest: float, smallest: float = SMALLEST_VARIANCE) -> None:
+        super().__init__()
+        if not 0 < smallest < largest < math.inf:
+            raise InputError(f"expected 0 < smallest < largest, received {smallest} and {largest}")
+        self.smallest, self.largest = smallest, largest
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        scale_tril = self.model.noise.scale_tril.numpy().astype(np.float64)
+        clipped = clip_singular_values(scale_tril @ scale_tril.T, self.smallest, self.largest)
+        self.model.noise.assign_scale_tril(np.linalg.cholesky(clipped))
