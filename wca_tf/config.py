@@ -15,6 +15,7 @@ from typing import Any
 from wca_tf.attacks import entry_of, parse_attack
 from wca_tf.backbones import BACKBONES
 from wca_tf.errors import InputError
+from wca_tf.experiments import EXPERIMENTS, SCALES
 
 # Seeds and counts become int32 in TensorFlow.
 LARGEST = 2**31
@@ -158,6 +159,29 @@ class EvaluateConfig:
         if len(set(epsilons)) < len(epsilons):
             raise InputError(f"expected each radius of --epsilons once, received {self.epsilons!r}")
         return epsilons
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceConfig:
+    """An experiment of the paper, at a scale."""
+
+    experiment: str = option("", "which; --list describes them")
+    report_dir: str = option("", "where its table and figures go")
+    models_dir: str = option(
+        os.path.join("runs", "reproduce"), "where the nets are, or go: experiments share them, and what is there counts"
+    )
+    scale: str = option("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
+    tfds_data_dir: str = option(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
+    download: bool = option(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
+    mini_imagenet: str = option("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        if self.experiment not in EXPERIMENTS:
+            known = ", ".join(EXPERIMENTS)
+            raise InputError(f"expected --experiment among {known}; received {self.experiment!r}")
+        if not self.report_dir:
+            raise InputError("expected --report_dir=DIR, where the table and the figures go")
 
 
 def config_to_json(config: Any) -> dict[str, Any]:

@@ -186,3 +186,6 @@ def _graph(attack: Attack) -> Any:
 def _zero_gradients(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:
     ascent = expected_gradient(target, batch.images, batch, seed, objective=objective, draws=draws)
     return tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3])
+
+
+_zero_gradients._omit_frequent_tracing_warning = True  # a trace per net is meant

@@ -1,6 +1,6 @@
 """Do the numbers rest on obfuscated gradients? Criteria, each computed on the model, with its evidence.
 
-The five of the paper (section 4.6, after Athalye et al., ICML 2018, and He et al., CVPR 2019) and those of Carlini et
+The five of the paper (section 4.5, after Athalye et al., ICML 2018, and He et al., CVPR 2019) and those of Carlini et
 al. (2019). Passing all does not prove robustness; failing one says that the attacks' numbers cannot be trusted. All
 compare mean P(correct) on the same images, at the first epsilon of the evaluation.
 """

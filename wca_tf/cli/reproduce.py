@@ -1,0 +1,50 @@
+"""wca-reproduce: the paper's tables and figures, our numbers beside the paper's.
+
+    bin/reproduce --experiment=ablation --scale=tiny --report_dir=runs/ablation
+    bin/reproduce --list
+
+Trains what is missing, attacks it, and writes table.md, table.json and figures (PNG and SVG) into --report_dir. The
+table says which settings are not the paper's. Nets and their evaluations are in --models_dir, where other experiments
+find them. Stopped, the same command goes on where it was.
+"""
+
+import sys
+
+from absl import flags
+
+from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
+from wca_tf.config import ReproduceConfig, expand
+from wca_tf.experiments import EXPERIMENTS
+
+
+def main() -> None:
+    """Reproduce as the parsed flags say."""
+    if flags.FLAGS.list:
+        print(list_experiments())
+        sys.exit(0)
+    config = config_from_flags(ReproduceConfig)
+    import_tensorflow()  # only when the flags are right: it takes seconds
+    from wca_tf.experiments.reproduce import reproduce
+
+    table = reproduce(config)
+    print(f"\n{table.markdown()}\nwritten: table.md, table.json and figures in {expand(config.report_dir)}")
+
+
+def list_experiments() -> str:
+    """What each experiment is of, what it needs and costs, and its command."""
+    lines = []
+    for name, experiment in EXPERIMENTS.items():
+        lines += [
+            f"{name}: {experiment.what} ({experiment.paper})",
+            f"    needs {experiment.needs} (--scale=tiny: digits); {experiment.nets} nets; {experiment.cost}",
+            f"    bin/reproduce --experiment={name} --scale=small --report_dir=runs/results/{name}",
+        ]
+    return "\n".join(lines)
+
+
+def console() -> None:
+    """The entry point of bin/reproduce and wca-reproduce."""
+    define_flags(ReproduceConfig)
+    flags.DEFINE_bool("list", False, "describe the experiments, and stop")
+    show_in_help("list")
+    run(main, __doc__ or "")

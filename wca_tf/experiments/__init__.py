@@ -1,0 +1,74 @@
+"""The paper's tables and figures by name; a module for each. This one is free of TensorFlow."""
+
+import dataclasses
+import importlib
+from typing import TYPE_CHECKING
+
+from wca_tf.errors import InputError
+
+if TYPE_CHECKING:
+    from wca_tf.experiments.run import Run
+    from wca_tf.experiments.tables import Table
+
+SCALES = ("tiny", "small", "paper")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What `bin/reproduce --list` says of an experiment.
+
+    Attributes:
+        paper: the table or figure of the paper.
+        what: what it shows.
+        nets: how many nets it trains at --scale=small, those that other experiments share included.
+        needs: data, beside digits at --scale=tiny.
+        cost: what it took at --scale=small on 2 cores.
+    """
+
+    paper: str
+    what: str
+    nets: int
+    needs: str = "TFDS fashion_mnist"
+    cost: str = "cost not measured"
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "ablation": Experiment("Table 5", "no defence, isotropic and anisotropic noise under FGSM and PGD", 3),
+    "epsilon_sweep": Experiment("Figure 1", "the same nets under FGSM and PGD, epsilon = 2^n/255, n = 0..7", 3),
+    "controls": Experiment("Table 6", "penalty, constraint, E1, E2, E3, AT and CT+AT", 7),
+    "stronger": Experiment("Table 4", "PGD with restarts, and Square, for each epsilon", 2),
+    "cw_and_pixels": Experiment("Table 2", "C&W for each kappa, and n-pixel for each n", 2),
+    "obfuscation": Experiment("Section 4.5", "the paper's criteria of gradient obfuscation, and Carlini et al.'s", 3),
+    "bound": Experiment(
+        "Figure 2", "Theorem 1's bound beside PGD, for linear SVMs on MNIST's 0 and 1", 0, "TFDS mnist"
+    ),
+    "contours": Experiment("Figure 3", "class weights and noise in a bottleneck of two dimensions", 2),
+    "scale": Experiment(
+        "Tables 7 and 9",
+        "Wide-ResNet-34-10 on CIFAR-10, ResNet-18 on Imagenette and mini-ImageNet",
+        6,
+        "TFDS cifar10 and imagenette, a folder of mini-ImageNet",
+    ),
+    "grid_search": Experiment(
+        "Appendix B", "learning rate and weight decay in {1e-1 .. 1e-4}, on validation images", 16
+    ),
+    "headline": Experiment(
+        "Tables 1 and 4",
+        "ResNet-18 on CIFAR-10, all images: the paper's attacks and the adaptive suite",
+        2,
+        "TFDS cifar10",
+    ),
+    "honest": Experiment("not in the paper", "every row of ablation and controls under the adaptive suite", 8),
+}
+
+
+def run_experiment(name: str, run: "Run") -> "Table":
+    """Train what is missing, attack it, and return the table; the report directory gets its figures.
+
+    Raises:
+        InputError: unknown experiment; data that are absent; anything else that training or evaluation refuses.
+    """
+    if name not in EXPERIMENTS:
+        raise InputError(f"expected --experiment among {', '.join(EXPERIMENTS)}; received {name!r}")
+    module = importlib.import_module(f"wca_tf.experiments.{name}")
+    return module.reproduce(run)

@@ -1,0 +1,81 @@
+"""Charts of experiments, the paper's numbers and ours side by side, as PNG and SVG."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from wca_tf import files
+from wca_tf.evaluation.figures import COLOURS
+from wca_tf.experiments.tables import Cell, Table
+
+STYLE: Any = {
+    "text.parse_math": False,
+    "svg.hashsalt": "wca_tf",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 9,
+}
+Series = dict[str, list[tuple[float, float]]]  # name -> points (epsilon, accuracy)
+NOT_PRINTED = "the paper's figure is a picture\nwithout numbers in its text"
+
+
+def save(figure: Figure, directory: Path, name: str) -> None:
+    """Write NAME.png and NAME.svg."""
+    with matplotlib.rc_context(STYLE):
+        files.write_atomically(directory / f"{name}.png", lambda path: figure.savefig(path, dpi=110))
+        files.write_atomically(directory / f"{name}.svg", lambda path: figure.savefig(path, metadata={"Date": None}))
+
+
+def panels(count: int, width: float = 4.6, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """A figure of so many axes side by side, with one scale from 0 to 100 %."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width * count, height), layout="constrained")
+        axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    for axis in axes:
+        axis.set_ylim(0, 100)
+    axes[0].set_ylabel("accuracy, %")
+    return figure, list(axes)
+
+
+def bar_chart(table: Table, directory: Path, name: str) -> None:
+    """Rows as groups of bars, a colour per column: the paper's on the left, ours with intervals on the right."""
+    with matplotlib.rc_context(STYLE):
+        columns = [c for c in table.columns if any(row.get(c, Cell()).measured for row in table.rows.values())]
+        figure, axes = panels(2, max(4.6, 0.26 * len(columns) * len(table.rows)), 4.2)
+        for axis, title in zip(axes, ("paper", "here"), strict=True):
+            axis.set_title(title)
+            for number, column in enumerate(columns):
+                _bars(axis, table, column, number, len(columns), title == "paper")
+            axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
+        axes[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        save(figure, directory, name)
+
+
+def _bars(axis: Axes, table: Table, column: str, number: int, count: int, paper: bool) -> None:
+    cells = [row.get(column, Cell()) for row in table.rows.values()]
+    width = 0.8 / count
+    places = [i + (number - (count - 1) / 2) * width for i in range(len(cells))]
+    ours = [cell.measured or {} for cell in cells]
+    heights = [cell.paper or 0 for cell in cells] if paper else [n.get("value", 0.0) for n in ours]
+    axis.bar(places, [100 * h for h in heights], width, color=COLOURS[number % len(COLOURS)], label=column)
+    if not paper:
+        for place, interval in zip(places, ours, strict=True):
+            if "low" in interval:
+                axis.vlines(place, 100 * interval["low"], 100 * interval["high"], colors="black", linewidth=0.8)
+
+
+def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool = True) -> None:
+    """Accuracy over epsilon, a line for each series."""
+    axis.set_title(title)
+    axis.set_xlabel(label)
+    for number, (name, points) in enumerate(series.items()):
+        if points:
+            x, y = zip(*points, strict=True)
+            axis.plot(x, [100 * v for v in y], marker="o", markersize=3, color=COLOURS[number], label=name)
+    if logarithmic:
+        axis.set_xscale("log", base=2)
+    if not any(series.values()):
+        axis.text(0.5, 0.5, NOT_PRINTED, transform=axis.transAxes, ha="center", va="center")

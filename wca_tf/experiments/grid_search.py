@@ -1,0 +1,48 @@
+"""Appendix B: learning rate and weight decay by grid search, on the validation images."""
+
+from typing import Any
+
+from wca_tf.errors import InputError
+from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table
+from wca_tf.model_dir import ModelDirectory
+
+GRID = {"tiny": (1e-2, 1e-3), "small": (1e-1, 1e-2, 1e-3, 1e-4), "paper": (1e-1, 1e-2, 1e-3, 1e-4)}
+PAPERS_CHOICE = {"cifar10": (1e-2, 1e-4), "fashion_mnist": (1e-4, 1e-4)}
+# A small search is of short runs: what it finds is the best for them.
+SMALL: dict[str, Any] = {"epochs": 2, "max_train_examples": 10_000}
+
+
+def reproduce(run: Run) -> Table:
+    """A row per learning rate, a column per weight decay: accuracy on the validation images, and under PGD there."""
+    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    grid = GRID[run.config.scale]
+    changes = {"tiny": {"epochs": 1}, "small": SMALL, "paper": {}}[run.config.scale]
+    table = Table(f"Grid search on {dataset}: appendix B of the paper", [])
+    found = {}
+    for learning_rate in grid:
+        for weight_decay in grid:
+            row, columns = f"learning rate {learning_rate:g}", f"weight decay {weight_decay:g}"
+            setting = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+            try:
+                model_dir = run.trained(dataset, "anisotropic", **setting, **changes)
+            except InputError as error:
+                if "training diverged" not in str(error):
+                    raise
+                table.add(row, columns, text="diverged")
+                continue
+            found[learning_rate, weight_decay] = ModelDirectory(model_dir).best_epoch()["val_accuracy"]
+            evaluated = run.evaluated_at(model_dir, ["pgd"], split="validation")
+            table.add(row, columns, {"value": found[learning_rate, weight_decay]})
+            table.add(row, f"{columns}, pgd 8/255", evaluated.number("pgd", 8 / 255))
+    best = max(found, key=lambda setting: found[setting])
+    table.notes = run.notes(dataset, ("anisotropic",), ["pgd"])
+    table.notes.append(f"best on validation images: learning rate {best[0]:g}, weight decay {best[1]:g}")
+    if dataset in PAPERS_CHOICE:
+        rate, decay = PAPERS_CHOICE[dataset]
+        table.notes.append(f"the paper's choice: learning rate {rate:g}, weight decay {decay:g}")
+    if changes:
+        table.notes.append("a search of short runs: " + ", ".join(f"{name} {value}" for name, value in changes.items()))
+    bar_chart(table, run.report_dir, "grid_search")
+    return table

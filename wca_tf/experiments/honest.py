@@ -1,0 +1,62 @@
+"""Every row of the ablation and the controls again, under the adaptive suite: what is left of the robustness."""
+
+from typing import Any
+
+from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.rows import CONTROLS, Row, ablation_rows
+from wca_tf.experiments.run import EPSILON, Run, parse_radii
+from wca_tf.experiments.tables import Table
+
+WORST = "worst case, expected"
+
+
+def reproduce(run: Run) -> Table:
+    """A row per variant: the paper's protocol, each adaptive attack, and the worst case per image over all of them."""
+    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    table = Table(f"Every variant under the adaptive suite, {dataset}, epsilon = {EPSILON}", [])
+    rows = honest_rows(dataset)
+    for row in rows:
+        add_honest_cells(table, row.label, run, dataset, row.variant, row.paper, **row.asked)
+    table.notes = run.notes(dataset, tuple(dict.fromkeys(row.variant for row in rows)), ["square"])
+    table.notes.append(
+        "E1 changes the attack, not the net: under the adaptive suite, which needs no draws, it is the penalty's row"
+    )
+    bar_chart(table, run.report_dir, "honest")
+    return table
+
+
+def honest_rows(dataset: str) -> list[Row]:
+    """Isotropic noise of the ablation and every net of the controls, once each; the paper's are CIFAR-10's."""
+    isotropic = [row for row in ablation_rows("cifar10") if row.variant == "isotropic"]
+    controls = [row for row in CONTROLS if "eot_samples" not in row.asked]
+    return controls[:1] + isotropic + controls[1:]
+
+
+def add_honest_cells(
+    table: Table,
+    label: str,
+    run: Run,
+    dataset: str,
+    variant: str,
+    paper: tuple[float, ...],
+    papers_square: float | None = None,
+    **asked: Any,
+) -> None:
+    """Fill a row: the paper's protocol, the suite's expected accuracies, and their worst case per image."""
+    [radius] = parse_radii(EPSILON)
+    suite = list(run.scale.suite)
+    evaluated = run.evaluated(dataset, variant, ["fgsm", "pgd", *suite], **asked)
+    theirs = dict(zip(("clean", "fgsm", "pgd"), paper, strict=False))
+    for attack in ("clean", "fgsm", "pgd"):
+        table.add(label, attack, evaluated.number(attack, radius), theirs.get(attack))
+    for attack in suite:
+        printed = papers_square if attack.startswith("square") else None
+        table.add(label, f"{attack}, expected", evaluated.number(attack, radius, "expected_accuracy"), printed)
+    worst = evaluated.worst_case(["fgsm", "pgd", *suite], radius)
+    table.add(label, WORST, worst)
+    overstated = evaluated.number("pgd", radius, "expected_accuracy")["value"] - worst["value"]
+    table.add(label, "pgd overstates by", text=f"{100 * overstated:.1f} points")
+    queries = evaluated.number("clean", None, "n_query_accuracy")["100"]
+    table.add(label, "clean, 100 queries", queries)
+    share = evaluated.entry("pgd", radius)["zero_gradient_share"]
+    table.add(label, "zero gradients", text=f"{100 * share:.1f} %")

@@ -1,0 +1,124 @@
+"""What experiments share: nets by data set and variant, trained when missing, and their evaluations.
+
+models_dir/
+    DATASET-SCALE-VARIANT/    a directory of bin/train, with its evaluations; experiments share them
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wca_tf.config import EvaluateConfig, ReproduceConfig, TrainConfig, expand
+from wca_tf.errors import InputError
+from wca_tf.evaluation.accuracy import Number, mean_with_interval
+from wca_tf.evaluation.runner import evaluate
+from wca_tf.experiments.settings import BUDGETS, Scale, differences, train_changes
+from wca_tf.training import train
+
+EPSILON = "8/255"
+ASKED = ("eot_samples", "average_draws")  # what an evaluation is named after, beside its images
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """A net's evaluation: the contents of results.json, and where it is."""
+
+    results: dict[str, Any]
+    report_dir: Path
+
+    def number(self, attack: str, epsilon: float | None = None, what: str = "accuracy") -> Any:
+        """A number of an attack as written, "clean" included; the paper's protocol is `accuracy`, one draw an image."""
+        return self.results["clean"][what] if attack == "clean" else self.entry(attack, epsilon)[what]
+
+    def entry(self, attack: str, epsilon: float | None = None) -> dict[str, Any]:
+        """An attack's entry in results.json."""
+        [found] = [a for a in self.results["attacks"] if (a["name"], a["epsilon"]) == (attack, epsilon)]
+        return found
+
+    def worst_case(self, attacks: list[str], epsilon: float) -> Number:
+        """Mean over images of the least P(correct) of these attacks and of the clean image."""
+        with np.load(self.report_dir / "examples.npz") as arrays:
+            names, radii = arrays["attack"].tolist(), arrays["epsilon"]
+            rows = [i for i, name in enumerate(names) if name == "clean" or (name in attacks and radii[i] == epsilon)]
+            return mean_with_interval(arrays["probability_correct"][rows].min(axis=0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run of an experiment: where things are, and at which scale."""
+
+    config: ReproduceConfig
+
+    @property
+    def report_dir(self) -> Path:
+        return expand(self.config.report_dir)
+
+    @property
+    def scale(self) -> Scale:
+        return BUDGETS[self.config.scale]
+
+    def datasets(self, small: str, *paper: str) -> list[str]:
+        """The data sets of an experiment: digits at the smallest scale, one at the next, else the paper's."""
+        return {"tiny": ["digits"], "small": [small], "paper": list(paper or (small,))}[self.config.scale]
+
+    def net(self, dataset: str, variant: str) -> TrainConfig:
+        """How a net is trained."""
+        changes = train_changes(dataset, variant, self.config.scale)
+        if changes["dataset"] == "folder:":
+            changes["dataset"] = f"folder:{self.config.mini_imagenet}"
+        if variant == "noise_alone":
+            changes["train_noise_on"] = str(self.model_dir(dataset, "none"))
+        return TrainConfig(tfds_data_dir=self.config.tfds_data_dir, download=self.config.download, **changes)
+
+    def model_dir(self, dataset: str, variant: str) -> Path:
+        return expand(self.config.models_dir) / f"{dataset}-{self.config.scale}-{variant}"
+
+    def trained(self, dataset: str, variant: str, **changes: Any) -> Path:
+        """The directory of a net, trained when it is not; `changes` to its TrainConfig are part of its name."""
+        if variant == "noise_alone":
+            self.trained(dataset, "none")
+        path = self.model_dir(dataset, "-".join([variant, *(f"{name}={value}" for name, value in changes.items())]))
+        print(f"== {path.name}")
+        train(dataclasses.replace(self.net(dataset, variant), **changes), path)
+        return path
+
+    def evaluated(
+        self, dataset: str, variant: str, attacks: list[str], epsilons: str = EPSILON, **changes: Any
+    ) -> Evaluated:
+        """A net under attacks at radii; what an earlier experiment ran is not run again."""
+        return self.evaluated_at(self.trained(dataset, variant), attacks, epsilons, **changes)
+
+    def evaluated_at(self, model_dir: Path, attacks: list[str], epsilons: str = EPSILON, **changes: Any) -> Evaluated:
+        """The net in a directory under attacks at radii, on the scale's number of test images."""
+        asked = {"num_examples": self.scale.num_examples, "tfds_data_dir": self.config.tfds_data_dir, **changes}
+        config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, **asked)
+        named = "-".join(
+            [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]
+        )
+        report_dir = model_dir / "evaluations" / named
+        return Evaluated(evaluate(config, model_dir, report_dir), report_dir)
+
+    def notes(self, dataset: str, variants: tuple[str, ...], attacks: list[str]) -> list[str]:
+        """How this run differs from the paper's, for its table."""
+        alike: dict[str, list[str]] = {}
+        for variant in variants:
+            differs = differences(self.net(dataset, variant), dataset, variant)
+            alike.setdefault("; ".join(differs) or "as in the paper", []).append(variant)
+        notes = [f"{dataset} ({', '.join(names)}): {differs}" for differs, names in alike.items()]
+        images = self.scale.num_examples
+        notes.append(f"{images} test images" if images else "all test images")
+        cut = [self.scale.written(name) for name in attacks if self.scale.written(name) != name]
+        return notes + ([f"attacks with less than the paper's budget: {', '.join(cut)}"] if cut else [])
+
+
+def parse_radii(epsilons: str) -> list[float]:
+    """The radii of a list such as 8/255,0.3."""
+    return EvaluateConfig(attacks="pgd", epsilons=epsilons).parsed_epsilons()
+
+
+def check_folder(config: ReproduceConfig) -> None:
+    """Raise InputError unless mini-ImageNet's folder is given."""
+    if config.scale != "tiny" and not config.mini_imagenet:
+        raise InputError("expected --mini_imagenet=DIR, a folder of train/CLASS/*.jpg and test/CLASS/*.jpg")

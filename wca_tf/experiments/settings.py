@@ -1,0 +1,133 @@
+"""What an experiment trains and attacks at each scale. This module is free of TensorFlow.
+
+"paper" has the paper's settings; what the others change is said on every table, by comparison with it.
+"""
+
+import dataclasses
+from typing import Any
+
+from wca_tf.config import TrainConfig, config_to_json
+
+Changes = dict[str, Any]
+
+# Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and "none".
+_RESNET: Changes = {"backbone": "resnet18", "learning_rate": 1e-2, "augmentation": "crop_flip"}
+_IMAGENET: Changes = {**_RESNET, "backbone": "resnet18_imagenet"}
+PAPER: dict[str, Changes] = {
+    "fashion_mnist": {"dataset": "fashion_mnist", "learning_rate": 1e-4},
+    "cifar10": {**_RESNET, "dataset": "cifar10"},
+    "cifar10_wide": {**_RESNET, "dataset": "cifar10", "backbone": "wide_resnet34_10"},
+    "cifar100": {**_RESNET, "dataset": "cifar100", "feature_dim": 256},
+    "svhn_cropped": {**_RESNET, "dataset": "svhn_cropped"},
+    "imagenette": {**_IMAGENET, "dataset": "imagenette/160px-v2", "image_size": 160},
+    "mini_imagenet": {**_IMAGENET, "dataset": "folder:", "image_size": 84, "feature_dim": 256},
+    "digits": {"dataset": "digits"},
+}
+PAPER_EPOCHS = 600
+
+_UNDEFENDED: Changes = {"covariance": "none", "learning_rate": 1e-3, "weight_decay": 0.0}
+VARIANTS: dict[str, Changes] = {
+    "none": _UNDEFENDED,
+    "isotropic": {"covariance": "isotropic"},
+    "anisotropic": {"covariance": "anisotropic"},
+    "constraint": {"regularizer": "constraint"},
+    "noise_alone": {},  # its train_noise_on is the directory of "none"
+    "at": {"adversarial": "at"},
+    "ct_at": {"adversarial": "ct_at"},
+    "none_at": {**_UNDEFENDED, "adversarial": "at"},
+    "plane_isotropic": {"covariance": "isotropic", "feature_dim": 2},
+    "plane_anisotropic": {"covariance": "anisotropic", "feature_dim": 2},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """A scale's budget.
+
+    Attributes:
+        num_examples: test images attacked; 0 for all.
+        attacks: an attack's name -> how it is written, where its budget is not the default.
+        suite: the adaptive attacks of the honest table, as written.
+        checklist_images: images of the checklist.
+    """
+
+    num_examples: int
+    attacks: dict[str, str]
+    suite: tuple[str, ...]
+    checklist_images: int = 100
+
+    def written(self, name: str) -> str:
+        return self.attacks.get(name, name)
+
+
+_SMALL_CW = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"
+BUDGETS: dict[str, Scale] = {
+    "tiny": Scale(
+        20,
+        {
+            "pgd_restarts": "pgd_restarts:restarts=3",
+            "square": "square:queries=50",
+            "cw": "cw:steps=10:searches=2:learning_rate=0.1",
+            "n_pixel": "n_pixel:population=20:generations=2",
+        },
+        ("margin:steps=10", "z_margin:steps=10"),
+        50,
+    ),
+    "small": Scale(
+        500,
+        {
+            "pgd_restarts": "pgd_restarts:restarts=10",
+            "square": "square:queries=1000",
+            "cw": f"cw:{_SMALL_CW}",
+            "n_pixel": "n_pixel:generations=3",
+        },
+        ("margin", "z_margin", "apgd_dlr", "square:queries=1000"),
+        50,
+    ),
+    "paper": Scale(0, {}, ("margin", "z_margin", "apgd_ce", "apgd_dlr", "auto_rand", "square")),
+}
+
+
+def train_changes(dataset: str, variant: str, scale: str) -> Changes:
+    """What a net's TrainConfig has that is not a default; `dataset` is one of `PAPER`."""
+    changes = {"epochs": PAPER_EPOCHS, "learning_rate": 1e-2, **PAPER[dataset], **VARIANTS[variant]}
+    if scale == "tiny":
+        return {**changes, **_tiny(dataset, variant)}
+    return {**changes, **_small(dataset, variant)} if scale == "small" else changes
+
+
+def _tiny(dataset: str, variant: str) -> Changes:
+    """Digits of the least size that the backbone takes, for seconds."""
+    size = {"cifar10_wide": 8, "imagenette": 32, "mini_imagenet": 32}.get(dataset, 25)
+    few = 64 if dataset == "cifar10_wide" else 512
+    changes = {"dataset": "digits", "image_size": size, "max_train_examples": few, "batch_size": 32, "epochs": 3}
+    if PAPER[dataset].get("backbone") == "resnet18":
+        changes["backbone"] = "lenet_plus_plus"
+    if VARIANTS[variant].get("adversarial"):
+        changes |= {"max_train_examples": 128, "epochs": 2}
+    return {**changes, "learning_rate": 1e-3, "augmentation": "none"}
+
+
+def _small(dataset: str, variant: str) -> Changes:
+    """For hours on 2 cores: fewer epochs, a learning rate for them, and adversarial training on fewer images."""
+    changes: Changes = {"epochs": 10, "learning_rate": 1e-3}
+    if dataset != "fashion_mnist":
+        changes = {"epochs": 8, "learning_rate": 2e-3, "learning_rate_schedule": "cosine"}
+        changes |= {"validation_split": 0.0, "precision": "mixed_bfloat16"}
+    if VARIANTS[variant].get("adversarial"):
+        changes |= {"epochs": 5, "max_train_examples": 10_000}
+    if variant.startswith("plane"):
+        changes |= {"epochs": 5}
+    return changes
+
+
+def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
+    """How a net's training differs from the paper's, as "epochs 10, not 600"."""
+    paper = config_to_json(TrainConfig(**train_changes(dataset, variant, "paper")))
+    ours = config_to_json(config)
+    ignored: tuple[str, ...] = ("tfds_data_dir", "download", "train_noise_on", "seed")
+    if dataset == "mini_imagenet" and config.dataset != "digits":
+        ignored += ("dataset",)
+    return [
+        f"{name} {ours[name]}, not {paper[name]}" for name in paper if name not in ignored and ours[name] != paper[name]
+    ]

@@ -1,0 +1,88 @@
+"""A table of an experiment, our numbers beside the paper's, as table.json and table.md."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from wca_tf import files
+from wca_tf.evaluation.accuracy import Number
+from wca_tf.evaluation.report import escape_markdown
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A number of ours, the paper's for it, and a word where a number does not do; shares, from 0 to 1.
+
+    Attributes:
+        measured: with its 95 % interval, or None.
+        paper: the paper's, as a share, or None where it has none.
+        text: shown in place of a number.
+    """
+
+    measured: Number | None = None
+    paper: float | None = None
+    text: str = ""
+
+    def markdown(self) -> str:
+        if self.text:
+            return escape_markdown(self.text)
+        parts = [] if self.measured is None else [f"{100 * self.measured['value']:.1f}{self._half_width()}"]
+        return " ".join(parts + ([] if self.paper is None else [f"({100 * self.paper:.1f})"])) or "–"
+
+    def _half_width(self) -> str:
+        number = self.measured or {}
+        return f" ± {50 * (number['high'] - number['low']):.1f}" if "low" in number else ""
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows by label, cells by column.
+
+    Attributes:
+        title: what it is, and of which table of the paper.
+        columns: in order.
+        rows: label -> column -> cell; a missing cell is shown as a dash.
+        notes: what differs from the paper, and how to read it.
+    """
+
+    title: str
+    columns: list[str]
+    rows: dict[str, dict[str, Cell]] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def add(
+        self, row: str, column: str, measured: Number | None = None, paper: float | None = None, text: str = ""
+    ) -> None:
+        """Fill a cell; a column that is new comes last."""
+        if column not in self.columns:
+            self.columns.append(column)
+        self.rows.setdefault(row, {})[column] = Cell(measured, paper, text)
+
+    def markdown(self) -> str:
+        """The table, then its notes."""
+        lines = [f"# {self.title}", "", "Ours in %, ± the 95 % half-width; the paper's in brackets.", ""]
+        lines += [
+            "| | " + " | ".join(map(escape_markdown, self.columns)) + " |",
+            "|---" * (len(self.columns) + 1) + "|",
+        ]
+        for label, cells in self.rows.items():
+            shown = [cells.get(column, Cell()).markdown() for column in self.columns]
+            lines.append(f"| {escape_markdown(label)} | " + " | ".join(shown) + " |")
+        return "\n".join([*lines, "", *(f"- {escape_markdown(note)}" for note in self.notes)]) + "\n"
+
+    def as_json(self) -> dict[str, Any]:
+        rows = {
+            label: {
+                column: {k: v for k, v in dataclasses.asdict(cell).items() if v not in (None, "")}
+                for column, cell in cells.items()
+            }
+            for label, cells in self.rows.items()
+        }
+        return {"title": self.title, "columns": self.columns, "rows": rows, "notes": self.notes}
+
+
+def write_table(table: Table, directory: Path, about: dict[str, Any]) -> None:
+    """Write table.json, with what it is `about`, and table.md into a directory."""
+    text = table.markdown()
+    files.write_atomically(directory / "table.md", lambda path: Path(path).write_text(text))
+    files.write_json(directory / "table.json", {**about, **table.as_json()})
