@@ -14,6 +14,7 @@ REQUIREMENTS = [
     "importlib_resources==7.1.0",  # tensorflow-datasets imports it and does not say so
     "jinja2==3.1.6",
     "keras==3.15.1",
+    "keras-cv==0.9.0",
     "markupsafe==3.0.4",
     "matplotlib==3.11.2",
     "numpy==2.4.6",
@@ -42,7 +43,6 @@ setup(
     install_requires=REQUIREMENTS,
     extras_require={
         "dev": [
-            "keras-cv==0.9.0",
             "mypy==2.4.1",
             "pytest==9.2.0",
             "pytest-xdist==3.8.0",

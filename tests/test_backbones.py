@@ -1,3 +1,7 @@
+import random
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +11,23 @@ from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.errors import InputError
 
 STANDARD_RESNET18 = 11_178_432  # without the classifier, with a 3x3 stem for RGB and the batch statistics
+IMAGENET_RESNET18 = 11_689_512 - 513_000  # torchvision's, without its classifier: what is trained
+WIDE_RESNET34_10 = 46_160_474  # with a classifier of 10 classes: what is trained
+SMALLEST_IMAGE = {"lenet_plus_plus": (25, 25, 1), "resnet18_imagenet": (32, 32, 1)}
+LOAD_WITHOUT_KERAS_CV = """
+import sys
+sys.modules["keras_cv"] = None  # importing it fails
+import keras, numpy as np
+import wca_tf.backbones
+
+model = keras.models.load_model(sys.argv[1])
+saved = np.load(sys.argv[2])
+np.testing.assert_allclose(model(saved["images"], training=False), saved["features"], rtol=1e-5, atol=1e-6)
+try:
+    wca_tf.backbones.build_backbone("resnet18_imagenet", (32, 32, 3))
+except ModuleNotFoundError:
+    print("only building it needs keras_cv")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +36,24 @@ def resnet18():
     return build_backbone("resnet18", (32, 32, 3))
 
 
+@pytest.fixture(scope="module")
+def resnet18_imagenet():
+    keras.utils.set_random_seed(0)
+    return build_backbone("resnet18_imagenet", (84, 84, 3))
+
+
+@pytest.fixture(scope="module")
+def wide_resnet():
+    keras.utils.set_random_seed(0)
+    return build_backbone("wide_resnet34_10", (32, 32, 3))
+
+
 def layers_of(model, kind):
     return [layer for layer in model.layers if isinstance(layer, kind)]
+
+
+def trained_parameters(model):
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
 def random_images(*shape):
@@ -106,6 +143,94 @@ def test_resnet18_keeps_the_image_size_in_its_stem_and_ends_at_an_eighth(resnet1
     assert pooled.shape == (None, 4, 4, 512)
 
 
+def test_resnet18_imagenet_has_the_parameters_of_the_standard_one(resnet18_imagenet):
+    assert trained_parameters(resnet18_imagenet) == IMAGENET_RESNET18
+
+
+@pytest.mark.parametrize(("size", "last"), [(32, 1), (84, 3), (160, 5), (320, 10)])
+def test_resnet18_imagenet_ends_at_a_32nd_of_the_image(size, last):
+    model = build_backbone("resnet18_imagenet", (size, size, 3))
+    stem = layers_of(model, keras.layers.Conv2D)[0]
+    assert (stem.kernel_size, stem.strides) == ((7, 7), (2, 2))
+    assert layers_of(model, keras.layers.MaxPooling2D)[0].output.shape[1:3] == (-(-size // 4),) * 2
+    assert layers_of(model, keras.layers.GlobalAveragePooling2D)[0].input.shape == (None, last, last, 512)
+    assert not layers_of(model, keras.layers.Rescaling)
+    assert model.output_shape == (None, 512)
+
+
+@pytest.mark.parametrize("image_shape", [(31, 32, 3), (32, 31, 3), (8, 8, 1)])
+def test_resnet18_imagenet_refuses_images_that_end_before_its_last_stage(image_shape):
+    with pytest.raises(InputError, match="32"):
+        build_backbone("resnet18_imagenet", image_shape)
+
+
+def test_resnet18_imagenet_leaves_the_global_precision_as_it_was():
+    before = keras.config.dtype_policy().name
+    build_backbone("resnet18_imagenet", (32, 32, 3), "mixed_bfloat16")
+    with pytest.raises(ValueError):
+        build_backbone("resnet18_imagenet", (32, 32, 3, 1), "mixed_bfloat16")
+    assert keras.config.dtype_policy().name == before
+
+
+def test_resnet18_imagenet_starts_as_pythons_seed_says():
+    """`new_model` seeds no other generator."""
+
+    def kernel(seed):
+        random.seed(seed)
+        return build_backbone("resnet18_imagenet", (32, 32, 3)).get_layer("v2_stack_3_block1_2_conv").kernel.numpy()
+
+    assert np.array_equal(kernel(1), kernel(1))
+    assert not np.array_equal(kernel(1), kernel(2))
+
+
+def test_resnet18_imagenet_saved_loads_without_keras_cv(resnet18_imagenet, root, tmp_path):
+    images = random_images(2, 84, 84, 3)
+    features = resnet18_imagenet(images, training=False).numpy()
+    assert np.all(np.isfinite(features)) and not np.allclose(features[0], features[1])
+    resnet18_imagenet.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "saved.npz", images=images, features=features)
+    command = [sys.executable, "-c", LOAD_WITHOUT_KERAS_CV, tmp_path / "model.keras", tmp_path / "saved.npz"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "only building it needs keras_cv" in done.stdout
+
+
+def test_wide_resnet_has_the_parameters_counted_by_hand(wide_resnet):
+    def block(width_in, width):
+        """Two batch normalisations, two 3x3 convolutions, and a 1x1 one where the width changes."""
+        shortcut = width_in * width if width_in != width else 0
+        return 2 * width_in + 9 * width_in * width + 2 * width + 9 * width * width + shortcut
+
+    groups = sum(
+        block(before, width) + 4 * block(width, width) for before, width in [(16, 160), (160, 320), (320, 640)]
+    )
+    stem, last_normalisation, classifier = 9 * 3 * 16, 2 * 640, 640 * 10 + 10
+    assert trained_parameters(wide_resnet) == stem + groups + last_normalisation
+    assert trained_parameters(wide_resnet) + classifier == WIDE_RESNET34_10
+
+
+def test_wide_resnet_has_three_groups_of_five_blocks_around_an_identity(wide_resnet):
+    """A block's shortcut is what came in, untouched, but for the first of a group, which widens it by a 1x1 one."""
+    stem = layers_of(wide_resnet, keras.layers.Conv2D)[0]
+    blocks = layers_of(wide_resnet, keras.layers.Add)
+    shapes = [(32, 32, 160)] * 5 + [(16, 16, 320)] * 5 + [(8, 8, 640)] * 5
+    assert stem.output.shape == (None, 32, 32, 16)
+    assert [block.output.shape[1:] for block in blocks] == shapes
+    for number, (previous, block) in enumerate(zip([stem, *blocks], blocks, strict=False)):
+        assert (block.input[1] is previous.output) == (number % 5 > 0)
+    widening = [layer for layer in layers_of(wide_resnet, keras.layers.Conv2D) if layer.kernel_size == (1, 1)]
+    activated = [layer.output for layer in layers_of(wide_resnet, keras.layers.ReLU)]
+    assert len(widening) == 3
+    assert all(any(layer.input is output for output in activated) for layer in widening)
+    assert wide_resnet.output_shape == (None, 640)
+
+
+def test_wide_resnet_gives_finite_features_that_are_averages_of_a_relu(wide_resnet):
+    features = wide_resnet(random_images(2, 32, 32, 3), training=False).numpy()
+    assert np.all(np.isfinite(features)) and np.all(features >= 0)
+    assert not np.allclose(features[0], features[1])
+
+
 def test_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match="lenet_plus_plus.*vgg11"):
         build_backbone("vgg11", (32, 32, 3))
@@ -113,8 +238,9 @@ def test_unknown_name_is_refused_with_the_known_ones():
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_mixed_bfloat16_computes_in_bfloat16_with_float32_variables(name):
-    model = build_backbone(name, (28, 28, 1), "mixed_bfloat16")
+    image_shape = SMALLEST_IMAGE.get(name, (8, 8, 1))
+    model = build_backbone(name, image_shape, "mixed_bfloat16")
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     assert {layer.compute_dtype for layer in layers} == {"bfloat16"}
     assert {weight.dtype for weight in model.weights} == {"float32"}
-    assert model(random_images(1, 28, 28, 1)).dtype == tf.bfloat16
+    assert model(random_images(1, *image_shape)).dtype == tf.bfloat16

@@ -156,7 +156,11 @@ def test_every_dataset_has_a_config_for_every_covariance(configs, dataset, covar
 
 
 def test_configs_are_those_of_the_experiments_alone(configs):
-    assert set(configs) == {f"{dataset}_{covariance}" for dataset in DATASETS for covariance in COVARIANCES}
+    larger = ("cifar10_wide_resnet34_10", "imagenette", "mini_imagenet")
+    ablation = {f"{dataset}_{covariance}" for dataset in DATASETS for covariance in COVARIANCES}
+    assert set(configs) == ablation | {
+        f"{net}_{covariance}" for net in larger for covariance in ("none", "anisotropic")
+    }
 
 
 def test_every_config_says_the_command_that_uses_it(root):

@@ -20,7 +20,7 @@ BAD_TRAINING = [
     ("batch_size", [0, -1]),
     ("epochs", [0, -1]),
     ("augmentation", ["flip"]),
-    ("validation_split", [0.0, 1.0, -0.1, 1.5, math.nan]),
+    ("validation_split", [1.0, -0.1, 1.5, math.nan]),
     ("max_train_examples", [-1]),
     ("precision", ["float16"]),
     ("seed", [-1, 2**31, 2**40]),

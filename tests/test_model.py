@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import logsumexp
+from toy_models import CLASSES, DIMENSIONS, convolution, make_model, toy_data
 
 from wca_tf import covariance as noise_covariance
 from wca_tf.errors import InputError
@@ -10,46 +11,8 @@ from wca_tf.model import WCANet
 
 COVARIANCES = ["none", "isotropic", "anisotropic"]
 NOISY = ["isotropic", "anisotropic"]
-CLASSES, DIMENSIONS = 3, 4
 each_covariance = pytest.mark.parametrize("covariance", COVARIANCES)
 each_noise = pytest.mark.parametrize("covariance", NOISY)
-
-
-def flatten():
-    return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
-
-
-def convolution(precision="float32"):
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Conv2D(5, 3, activation="relu", dtype=precision),
-            keras.layers.BatchNormalization(dtype=precision),
-        ]
-    )
-
-
-def make_model(covariance="anisotropic", backbone=None, learning_rate=0.01, **options):
-    keras.utils.set_random_seed(0)
-    options = {"num_classes": CLASSES, "feature_dim": DIMENSIONS, "weight_decay": 0.1, **options}
-    model = WCANet(backbone or flatten(), covariance=covariance, **options)
-    model.build((None, 8, 8, 1))
-    model.compile(
-        optimizer=keras.optimizers.Adam(learning_rate),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,
-    )
-    return model
-
-
-def toy_data(examples=96):
-    """Images whose class is the bright third of their rows."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(CLASSES, size=examples)
-    images = rng.uniform(0, 0.3, (examples, 8, 8, 1)).astype(np.float32)
-    for image, label in zip(images, labels, strict=True):
-        image[2 * label : 2 * label + 2] += 0.6
-    return images, labels
 
 
 def next_noise(model, examples):

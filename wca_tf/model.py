@@ -157,7 +157,7 @@ class WCANet(keras.Model):
         self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The loss and the tensors it is made of; raises InvalidArgumentError when the loss is NaN or Inf."""
-        if labels.shape.rank == 2 and labels.shape[1] != 1:
+        if len(labels.shape) == 2 and labels.shape[1] != 1:
             raise InputError(f"expected labels as whole numbers [B], received {labels.shape}: one-hot labels?")
         labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
         features = self.features(images, training=training)

@@ -28,6 +28,8 @@ SCHEMA = 1
 SELECTION_METRIC = "val_accuracy"
 # Where the data are does not change what is trained.
 NOT_COMPARED = ("tfds_data_dir", "download")
+# Directories may move: what counts is whether one was given.
+PATHS = ("train_noise_on",)
 
 
 class ModelDirectory:
@@ -51,7 +53,8 @@ class ModelDirectory:
             return
         stored = config_to_json(self.train_config())
         for name, value in config_to_json(config).items():
-            if name not in NOT_COMPARED and stored[name] != value:
+            same = bool(stored[name]) == bool(value) if name in PATHS else stored[name] == value
+            if name not in NOT_COMPARED and not same:
                 raise InputError(
                     f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
                     "name another --model_dir"

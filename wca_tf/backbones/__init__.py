@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 BACKBONES: dict[str, tuple[str, str | None]] = {
     "lenet_plus_plus": ("wca_tf.backbones.lenet", None),
     "resnet18": ("wca_tf.backbones.resnet", "relu"),
+    "resnet18_imagenet": ("wca_tf.backbones.resnet_imagenet", "relu"),
+    "wide_resnet34_10": ("wca_tf.backbones.wide_resnet", "relu"),
 }
 
 

@@ -18,7 +18,7 @@ PAPER: dict[str, Changes] = {
     "cifar10": {**_RESNET, "dataset": "cifar10"},
     "cifar10_wide": {**_RESNET, "dataset": "cifar10", "backbone": "wide_resnet34_10"},
     "cifar100": {**_RESNET, "dataset": "cifar100", "feature_dim": 256},
-    "svhn_cropped": {**_RESNET, "dataset": "svhn_cropped"},
+    "svhn_cropped": {**_RESNET, "dataset": "svhn_cropped", "augmentation": "none"},
     "imagenette": {**_IMAGENET, "dataset": "imagenette/160px-v2", "image_size": 160},
     "mini_imagenet": {**_IMAGENET, "dataset": "folder:", "image_size": 84, "feature_dim": 256},
     "digits": {"dataset": "digits"},

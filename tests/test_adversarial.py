@@ -1,0 +1,145 @@
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_models import convolution, make_model, toy_data
+
+from wca_tf.adversarial import adversary
+from wca_tf.attacks.target import target_of
+from wca_tf.config import TrainConfig
+from wca_tf.errors import InputError
+from wca_tf.model_dir import load_model
+from wca_tf.seeds import fold_in, make_seed
+from wca_tf.training import train
+
+COVARIANCES = pytest.mark.parametrize("covariance", ["none", "anisotropic"])
+EPSILON = 0.1
+
+
+def weights_of(model):
+    return [np.asarray(weight) for weight in model.trainable_weights]
+
+
+def attacked(model, images, labels, kind="at"):
+    """What the next step trains on, asked of the adversary as the step asks it."""
+    ask = tf.function(lambda *batch: adversary(kind, EPSILON, "paper")(model, *batch, None)[:2])
+    return [part.numpy() for part in ask(tf.constant(images), tf.constant(labels))]
+
+
+@COVARIANCES
+def test_attacked_images_are_those_of_pgd_on_the_net_of_the_step(covariance):
+    images, labels = toy_data(12)
+    model = make_model(covariance, backbone=convolution())
+    adversarial, same_labels = attacked(model, images, labels)
+    pgd = adversary("at", EPSILON, "paper").attack
+    seed = fold_in(make_seed(model.seed), 2, 0)
+    expected = pgd(target_of(model), images, labels, np.arange(12), seed)
+    np.testing.assert_allclose(adversarial, expected, atol=2e-6)
+    assert np.array_equal(same_labels, labels)
+    assert (pgd.steps, pgd.relative_step_size, pgd.eot_samples, pgd.random_start) == (10, 0.1, 50, True)
+
+
+@COVARIANCES
+def test_a_step_on_attacked_images_is_a_clean_step_on_them(covariance):
+    images, labels = toy_data(16)
+    hardened, plain = (make_model(covariance, backbone=convolution()) for _ in range(2))
+    hardened.adversary = adversary("at", EPSILON, "paper")
+    adversarial, _ = attacked(plain, images, labels)
+    hardened.fit(images, labels, batch_size=16, shuffle=False, verbose=0)
+    plain.fit(adversarial, labels, batch_size=16, shuffle=False, verbose=0)
+    for one, other in zip(weights_of(hardened), weights_of(plain), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_mixed_step_has_the_clean_images_and_the_attacked_ones_in_equal_parts():
+    images, labels = toy_data(8)
+    model = make_model("anisotropic")
+    both, doubled = attacked(model, images, labels, "ct_at")
+    np.testing.assert_array_equal(both[:8], images)
+    np.testing.assert_array_equal(both[8:], attacked(model, images, labels)[0])
+    np.testing.assert_array_equal(doubled, np.concatenate([labels, labels]))
+
+
+@COVARIANCES
+def test_a_radius_of_zero_is_training_on_clean_images(covariance):
+    images, labels = toy_data(32)
+    hardened, plain = (make_model(covariance) for _ in range(2))
+    hardened.adversary = adversary("at", 0.0, "paper")
+    for model in (hardened, plain):
+        model.fit(images, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    for one, other in zip(weights_of(hardened), weights_of(plain), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_each_step_starts_elsewhere_and_equal_steps_are_equal():
+    images, labels = toy_data(8)
+    model = make_model("none")
+    first, again = attacked(model, images, labels)[0], attacked(model, images, labels)[0]
+    model.optimizer.iterations.assign(1)
+    next_step = attacked(model, images, labels)[0]
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, next_step)
+
+
+def test_attacking_leaves_batch_statistics_and_the_noises_stream():
+    images, labels = toy_data(8)
+    model = make_model("anisotropic", backbone=convolution())
+    before = [weight.numpy() for weight in model.weights]
+    attacked(model, images, labels)
+    assert all(np.array_equal(old, new.numpy()) for old, new in zip(before, model.weights, strict=True))
+
+
+def test_no_adversary_for_training_on_clean_images():
+    assert adversary("none", EPSILON, "paper") is None
+
+
+@COVARIANCES
+def test_adversarial_training_makes_the_net_withstand_pgd_better(covariance):
+    """Beside its bright rows, each class has a faint pattern on every pixel, which an attack can undo."""
+    images, labels = toy_data(96)
+    patterns = np.random.default_rng(1).choice([-0.03, 0.03], (3, 8, 8, 1)).astype(np.float32)
+    images = np.clip(0.35 + 0.3 * images + patterns[labels], 0, 1)
+    hit = {}
+    for kind in ("none", "at"):
+        model = make_model(covariance, learning_rate=0.01, weight_decay=0.01)
+        model.adversary = adversary(kind, 0.075, "paper")
+        model.fit(images, labels, batch_size=32, epochs=30, verbose=0)
+        target = target_of(model)
+        adversarial = dataclasses.replace(adversary("at", 0.075, "paper").attack, objective="margin", steps=40)(
+            target, images, labels, np.arange(96), 0
+        )
+        hit[kind] = np.mean(tf.argmax(target.noise_free_logits(target.features(adversarial)), 1).numpy() == labels)
+    assert hit["at"] > hit["none"] + 0.05, hit
+
+
+def test_a_killed_adversarial_run_ends_with_the_same_weights(tmp_path, tiny_config, monkeypatch):
+    config = dataclasses.replace(tiny_config, max_train_examples=64, epochs=2, adversarial="ct_at")
+    train(config, tmp_path / "whole")
+    shutil.rmtree(tmp_path / "killed", ignore_errors=True)
+
+    from wca_tf import training
+
+    save_model, saved = training.save_model, []
+
+    def save_and_die(model, path):
+        save_model(model, path)
+        saved.append(path.name)
+        if path.name == "latest.keras" and saved.count("latest.keras") == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "save_model", save_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "killed")
+    monkeypatch.undo()
+    train(config, tmp_path / "killed")
+    whole, resumed = (load_model(tmp_path / name / "last.keras") for name in ("whole", "killed"))
+    for one, other in zip(whole.variables, resumed.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.parametrize("epsilon", ["1.5", "-0.1", "8/0", "much", "nan"])
+def test_a_radius_that_is_none_is_refused(epsilon):
+    with pytest.raises(InputError, match="--adversarial_epsilon"):
+        TrainConfig(adversarial_epsilon=epsilon)

@@ -1,0 +1,151 @@
+"""What `--compat=official` does differently, against the authors' formulas written out in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import batch_of, normal, random_images, tanh_target
+from toy_models import DIMENSIONS, make_model, toy_data
+
+from wca_tf.adversarial import OfficialProjectedGradient, adversary
+from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.errors import InputError
+from wca_tf.layers import AnisotropicNoise
+from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
+from wca_tf.seeds import fold_in, make_seed
+
+LAYERS = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}
+EACH = pytest.mark.parametrize("covariance", list(LAYERS))
+
+
+def official(covariance, **options):
+    return make_model(covariance, compat="official", **options)
+
+
+def softplus(x):
+    return np.log1p(np.exp(x))
+
+
+@EACH
+def test_all_examples_of_a_call_share_one_draw_and_the_next_call_has_another(covariance):
+    model = official(covariance)
+    image = toy_data(1)[0]
+    logits = model(np.repeat(image, 4, axis=0)).numpy()
+    assert np.ptp(logits, axis=0).max() < 1e-6
+    assert not np.allclose(logits, model(np.repeat(image, 4, axis=0)))
+    papers = make_model(covariance)(np.repeat(image, 4, axis=0)).numpy()
+    assert np.ptp(papers, axis=0).min() > 1e-3
+
+
+def test_anisotropic_alignment_is_the_logarithm_of_the_sum():
+    layer = OfficialAnisotropicNoise()
+    layer.build((None, 5))
+    weights, scale_tril = normal(5, 3).astype(np.float64), layer.scale_tril.numpy().astype(np.float64)
+    expected = np.log(np.trace(weights.T @ scale_tril @ scale_tril.T @ weights))
+    assert np.isclose(layer.alignment_term(tf.constant(weights, tf.float32)), expected, rtol=1e-5)
+
+
+def test_isotropic_noise_has_deviation_softplus_but_is_aligned_by_the_raw_value():
+    layer = OfficialIsotropicNoise(seed=2)
+    layer.build((None, 5))
+    raw, weights = layer.scale_vector.numpy().astype(np.float64), normal(5, 3).astype(np.float64)
+    np.testing.assert_allclose(layer.scale_tril.numpy(), np.diag(softplus(raw)), rtol=1e-6)
+    expected = np.log(np.trace(weights.T @ np.diag(raw) @ weights))
+    assert np.isclose(layer.alignment_term(tf.constant(weights, tf.float32)), expected, rtol=1e-5)
+
+
+@EACH
+def test_the_start_is_uniform_on_the_unit_interval_and_decided_by_the_seed(covariance):
+    layers = [LAYERS[covariance](seed=seed) for seed in (0, 0, 1)]
+    for layer in layers:
+        layer.build((None, 60))
+    first, again, other = (layer.scale_vector.numpy() for layer in layers)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert first.min() >= 0
+    assert first.max() < 1
+    deviation = np.sqrt(1 / 12 / len(first))
+    assert abs(first.mean() - 0.5) < 5 * deviation
+
+
+def test_nothing_keeps_the_diagonal_positive():
+    layer = OfficialAnisotropicNoise()
+    layer.build((None, 3))
+    scale_tril = np.array([[-1.0, 0, 0], [0.5, 0.0, 0], [0.1, -0.2, 2.0]], np.float32)
+    layer.assign_scale_tril(scale_tril)
+    np.testing.assert_allclose(layer.scale_tril.numpy(), scale_tril)
+    noise = layer(tf.zeros([4, 3])).numpy()
+    assert np.isfinite(noise).all()
+
+
+@EACH
+@pytest.mark.parametrize("compat", ["paper", "official"])
+def test_an_assigned_factor_is_the_noises(covariance, compat):
+    model = make_model(covariance, compat=compat)
+    factor = np.tril(0.3 * normal(DIMENSIONS, DIMENSIONS)) + 2 * np.eye(DIMENSIONS, dtype=np.float32)
+    factor = np.diag(np.diag(factor)) if covariance == "isotropic" else factor
+    model.noise.assign_scale_tril(factor)
+    np.testing.assert_allclose(model.noise.scale_tril.numpy(), factor, atol=1e-6)
+
+
+@EACH
+def test_the_penalty_is_of_the_stored_weights_and_the_bias_too(covariance):
+    model = official(covariance, weight_decay=0.3)
+    model.classifier.bias.assign([0.5, -1.0, 2.0])
+    kernel, bias, raw = (v.numpy().astype(np.float64) for v in (*model.classifier.weights, model.noise.scale_vector))
+    expected = 0.15 * ((kernel**2).sum() + (bias**2).sum() + (raw**2).sum())
+    assert np.isclose(model.penalty().numpy(), expected, rtol=1e-5)
+
+
+@EACH
+def test_an_official_net_trains_and_is_the_same_after_saving(covariance, tmp_path):
+    images, labels = toy_data()
+    model = official(covariance)
+    model.fit(images, labels, epochs=2, verbose=0)
+    model.save(tmp_path / "net.keras")
+    loaded = keras.models.load_model(tmp_path / "net.keras")
+    assert isinstance(loaded.noise, LAYERS[covariance])
+    np.testing.assert_array_equal(loaded(images[:5]).numpy(), model(images[:5]).numpy())
+
+
+def test_a_negative_sum_of_raw_variances_is_divergence_not_a_number():
+    images, labels = toy_data(32)
+    model = official("isotropic")
+    model.noise.scale_vector.assign(-np.ones(DIMENSIONS, np.float32))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="training diverged"):
+        model.fit(images, labels, verbose=0)
+
+
+def test_the_papers_noise_is_the_default():
+    assert isinstance(make_model("anisotropic").noise, AnisotropicNoise)
+    with pytest.raises(InputError, match="compat.*'theirs'"):
+        make_model(compat="theirs")
+
+
+def test_the_authors_pgd_steps_along_the_sum_of_all_gradients_so_far():
+    target, images, labels = tanh_target(), random_images(4), np.array([0, 1, 2, 3])
+    attack = OfficialProjectedGradient(epsilon=0.1, relative_step_size=1 / 3, eot_samples=1)
+    batch, seed = batch_of(images, labels), make_seed(5)
+    found = tf.function(attack.perturb)(target, batch, attack.radius, seed).numpy()
+    start = 0.1 * (
+        2 * np.array([tf.random.stateless_uniform(images.shape[1:], fold_in(seed, 0, i)) for i in range(4)]) - 1
+    )
+    expected, total = np.clip(images + start, 0, 1), 0.0
+    for step in range(10):
+        at = tf.constant(expected, tf.float32)
+        total += expected_gradient(target, at, batch, fold_in(seed, 1, step), objective="ce", draws=1).gradient.numpy()
+        moved = expected + 0.1 / 3 * np.sign(total)
+        expected = np.clip(images + np.clip(moved - images, -0.1, 0.1), 0, 1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_authors_adversary_attacks_images_that_are_not_normalised():
+    model = official("anisotropic", pixel_mean=(0.4,), pixel_std=(0.2,))
+    images = tf.constant(toy_data(3)[0])
+    theirs = adversary("at", 0.1, "official")
+    assert (theirs.attack.epsilon, theirs.attack.eot_samples) == (0.03, 1)
+    np.testing.assert_allclose(theirs.attack.epsilon * theirs.attack.relative_step_size, 0.01)
+    normalised = theirs.target(model).features((images - 0.4) / 0.2)
+    np.testing.assert_allclose(normalised, model.features(images), rtol=1e-5)
+    papers = adversary("at", 0.1, "paper").target(model)
+    np.testing.assert_allclose(papers.features(images), model.features(images), rtol=1e-5)

@@ -1,0 +1,90 @@
+"""Every file in configs/ trains: its net, on a few small images that this file makes."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import test_cli
+from conftest import ROOT
+
+from wca_tf.data.batches import evaluation_batches
+from wca_tf.data.examples import Examples
+from wca_tf.training import new_model
+
+NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*.flags"))
+DATASETS = {  # dataset -> (channels, classes)
+    "digits": (1, 10),
+    "mnist": (1, 10),
+    "fashion_mnist": (1, 10),
+    "cifar10": (3, 10),
+    "cifar100": (3, 100),
+    "svhn_cropped": (3, 10),
+    "imagenette/160px-v2": (3, 10),
+    "folder:mini_imagenet": (3, 100),
+}
+SIZES = {"lenet_plus_plus": 25, "resnet18": 8, "resnet18_imagenet": 32, "wide_resnet34_10": 8}
+ABLATION = ("cifar10", "cifar100", "svhn_cropped", "fashion_mnist")  # the paper's, with isotropic noise too
+OTHERS = ("mnist", "imagenette", "mini_imagenet", "cifar10_wide_resnet34_10")
+BATCH_SIZE = 2
+STEPS = 2
+
+configs = test_cli.configs  # the fixture: name -> TrainConfig
+
+
+def random_examples(size, channels, classes):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (BATCH_SIZE * STEPS, size, size, channels), np.uint8)
+    return Examples(images, rng.integers(0, classes, len(images)), tuple(map(str, range(classes))))
+
+
+@functools.cache
+def trained(config, channels, classes):
+    """(metrics of the last step, paths of all weights, paths of those that no step moved) of a net, once for each."""
+    examples = random_examples(SIZES[config.backbone], channels, classes)
+    model = new_model(config, examples)
+    model.run_eagerly = True  # to make a graph takes longer than the steps
+    before = {variable.path: variable.numpy() for variable in model.trainable_variables}
+    for images, labels in evaluation_batches(examples, BATCH_SIZE):
+        metrics = model.train_on_batch(images, labels, return_dict=True)
+    still = {variable.path for variable in model.trainable_variables if np.all(variable == before[variable.path])}
+    return metrics, before.keys(), still
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_trains_every_weight_of_its_net(configs, name):
+    config = configs[name]
+    here = {"dataset": "made here", "image_size": 0, "augmentation": "none", "batch_size": BATCH_SIZE, "epochs": 1}
+    metrics, paths, still = trained(dataclasses.replace(config, **here), *DATASETS[config.dataset])
+    assert {"loss", "ce", "penalty", "accuracy"} <= metrics.keys()
+    assert all(np.isfinite(value) for value in metrics.values()), metrics
+    assert not still
+    assert any(path.endswith("scale_vector") for path in paths) == (config.covariance != "none")
+
+
+@pytest.mark.parametrize("experiment", ABLATION + OTHERS)
+def test_every_experiment_of_the_paper_has_an_undefended_and_a_defended_net(configs, experiment):
+    defended = ("isotropic", "anisotropic") if experiment in ABLATION else ("anisotropic",)
+    undefended = configs[f"{experiment}_none"]
+    assert (undefended.learning_rate, undefended.weight_decay) == (1e-3, 0)
+    for covariance in defended:
+        config = configs[f"{experiment}_{covariance}"]
+        same = {"learning_rate": 1e-3, "weight_decay": 0.0, "covariance": "none"}
+        assert dataclasses.replace(config, **same) == undefended
+        assert config.learning_rate == (1e-4 if config.backbone == "lenet_plus_plus" else 1e-2)
+        assert config.weight_decay == 1e-4
+        assert (config.batch_size, config.epochs) == (128, 600)
+        assert config.feature_dim == (256 if DATASETS[config.dataset][1] == 100 else 32)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "backbone", "image_size"),
+    [
+        ("cifar10_wide_resnet34_10", "wide_resnet34_10", 0),
+        ("imagenette", "resnet18_imagenet", 160),
+        ("mini_imagenet", "resnet18_imagenet", 84),
+    ],
+)
+def test_larger_nets_and_images_have_their_backbone(configs, experiment, backbone, image_size):
+    config = configs[f"{experiment}_anisotropic"]
+    assert (config.backbone, config.image_size, config.augmentation) == (backbone, image_size, "crop_flip")

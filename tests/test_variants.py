@@ -1,0 +1,189 @@
+"""The paper's controls that change what is trained or asked: E2, E3, and short runs on all images."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import linear_target, normal, random_images, seeded_net
+from scipy import stats
+from toy_models import make_model, toy_data
+
+from wca_tf.attacks.target import RandomNetTarget, target_of
+from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.errors import InputError
+from wca_tf.evaluation.runner import evaluate
+from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.seeds import fold_in, make_seed
+from wca_tf.training import SCHEDULES, train
+
+# E2
+
+
+def test_averaged_logits_have_the_covariance_over_the_number_of_draws():
+    scale = normal(3, 4)
+    target = linear_target(normal(6, 3, seed=1), scale)
+    features = target.features(random_images(1))
+    draws = target.averaged(10).logits(features, make_seed(0), 20_000).numpy()[:, 0]
+    expected = scale @ scale.T / 10
+    # The deviation of an estimated covariance of n normal draws: sqrt((K_ii K_jj + K_ij²) / n).
+    tolerance = 5 * np.sqrt((np.outer(np.diag(expected), np.diag(expected)) + expected**2) / 20_000)
+    assert (np.abs(np.cov(draws.T) - expected) < tolerance).all()
+    np.testing.assert_allclose(
+        draws.mean(0), target.noise_free_logits(features)[0], atol=5 * np.sqrt(expected.max() / 20_000)
+    )
+
+
+def test_one_averaged_draw_is_a_draw():
+    target = linear_target(normal(6, 3, seed=1), normal(3, 4))
+    features = target.features(random_images(5))
+    np.testing.assert_array_equal(
+        target.averaged(1).logits(features, make_seed(3), 2), target.logits(features, make_seed(3), 2)
+    )
+
+
+def test_noise_anywhere_is_averaged_over_passes():
+    target, images = RandomNetTarget(seeded_net), random_images(3)
+    averaged = target.averaged(4).logits(images, make_seed(1), 2).numpy()
+    for draw in range(2):
+        passes = target.logits(images, fold_in(make_seed(1), draw), 4).numpy()
+        np.testing.assert_allclose(averaged[draw], passes.mean(axis=0), rtol=1e-5)
+
+
+def test_an_evaluation_of_averaged_answers_has_the_exact_probability_of_their_noise(trained, tmp_path):
+    config = EvaluateConfig("fgsm", "0.1", num_examples=20, average_draws=10)
+    results = evaluate(config, trained, tmp_path / "report")
+    assert results["config"]["average_draws"] == 10
+    model = load_model(ModelDirectory(trained).best)
+    scaled = target_of(model).averaged(10)
+    np.testing.assert_allclose(scaled.logit_scale, model.logit_scale / np.sqrt(10), rtol=1e-6)
+    with np.load(tmp_path / "report" / "examples.npz") as arrays:
+        probability, z_margin = arrays["probability_correct"][0], arrays["z_margin"][0]
+    nearest = stats.norm.cdf(z_margin)  # the union bound's nearest rival alone is an upper bound
+    assert (probability <= nearest + 0.01).all()
+    plain = evaluate(dataclasses.replace(config, average_draws=1), trained, tmp_path / "plain")
+    assert "average_draws" not in plain["config"]
+    with np.load(tmp_path / "plain" / "examples.npz") as arrays:
+        np.testing.assert_allclose(z_margin, arrays["z_margin"][0] * np.sqrt(10), rtol=1e-4)
+    with pytest.raises(InputError, match="another split, number of images, seed"):
+        evaluate(config, trained, tmp_path / "plain")
+
+
+# E3
+
+
+@pytest.fixture(scope="module")
+def noise_alone(trained_undefended, tiny_config, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("alone") / "model"
+    train(dataclasses.replace(tiny_config, epochs=2, train_noise_on=str(trained_undefended)), directory)
+    return directory
+
+
+def test_only_the_noise_is_trained_and_the_rest_is_the_undefended_net(noise_alone, trained_undefended):
+    net, source = (load_model(ModelDirectory(path).best) for path in (noise_alone, trained_undefended))
+    assert [weight.path.split("/")[-1] for weight in net.trainable_weights] == ["scale_vector"]
+    for name in ("backbone", "bottleneck", "classifier"):
+        mine, theirs = getattr(net, name).weights, getattr(source, name).weights
+        assert len(mine) == len(theirs) > 0
+        for one, other in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+    images = random_images(4, shape=(25, 25, 1))
+    np.testing.assert_allclose(net.features(images), source.features(images), rtol=1e-5)
+    last = load_model(ModelDirectory(noise_alone).last)
+    assert not np.allclose(last.noise.scale_tril.numpy(), np.eye(32), atol=1e-3)
+
+
+def test_a_finished_run_of_noise_alone_knows_itself_wherever_its_source_is(noise_alone, tiny_config, capsys):
+    train(dataclasses.replace(tiny_config, epochs=2, train_noise_on="moved/elsewhere"), noise_alone)
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(InputError, match="--train_noise_on"):
+        train(dataclasses.replace(tiny_config, epochs=2), noise_alone)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_noise_on": "absent"}, "absent"),
+        ({"train_noise_on": "TRAINED"}, "covariance=none"),
+        ({"train_noise_on": "UNDEFENDED", "feature_dim": 16}, "bottleneck differs"),
+    ],
+)
+def test_a_source_that_does_not_fit_is_refused_and_nothing_is_made(
+    changes, message, tiny_config, trained, trained_undefended, tmp_path
+):
+    paths = {"TRAINED": str(trained), "UNDEFENDED": str(trained_undefended)}
+    changes = {**changes, "train_noise_on": paths.get(changes["train_noise_on"], changes["train_noise_on"])}
+    with pytest.raises(InputError, match=message):
+        train(dataclasses.replace(tiny_config, **changes), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("changes", [{"train_noise_on": "DIR"}, {"regularizer": "constraint"}])
+def test_variants_of_the_noise_are_refused_for_a_net_without(changes):
+    with pytest.raises(InputError, match="--covariance=isotropic or anisotropic"):
+        TrainConfig(covariance="none", **changes)
+
+
+@pytest.mark.parametrize("name", ["max_weight_norm", "max_variance"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_bounds_of_the_constraint_are_above_zero(name, value):
+    with pytest.raises(InputError, match=f"--{name}"):
+        TrainConfig(**{name: value})
+
+
+def test_a_constrained_run_keeps_its_bounds_and_has_no_penalty(tiny_config, tmp_path):
+    config = dataclasses.replace(tiny_config, epochs=2, regularizer="constraint", max_weight_norm=0.8, max_variance=0.5)
+    line = train(config, tmp_path / "model")
+    model = load_model(ModelDirectory(tmp_path / "model").last)
+    assert np.linalg.norm(model.classifier.kernel, axis=0).max() < 0.8 + 1e-6
+    scale_tril = model.noise.scale_tril.numpy()
+    assert np.linalg.eigvalsh(scale_tril @ scale_tril.T).max() < 0.5 + 1e-5
+    assert line["penalty"] == 0
+
+
+# Short runs on all images
+
+
+def test_without_validation_images_all_are_trained_on_and_the_last_epoch_is_the_model(tiny_config, tmp_path):
+    config = dataclasses.replace(tiny_config, epochs=2, validation_split=0.0)
+    line = train(config, tmp_path / "model")
+    directory = ModelDirectory(tmp_path / "model")
+    assert line["epoch"] == 2
+    assert "val_accuracy" not in line
+    assert directory.read_config()["dataset"]["num_train_examples"] == 256
+    best, last = load_model(directory.best), load_model(directory.last)
+    assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(best.weights, last.weights, strict=True))
+    with pytest.raises(InputError, match="--split=test"):
+        evaluate(EvaluateConfig("fgsm", "0.1", num_examples=5, split="validation"), tmp_path / "model")
+
+
+def test_the_cosine_schedule_rises_over_a_fifth_and_ends_at_zero():
+    schedule = SCHEDULES["cosine"](0.02, 100)
+    rates = [float(schedule(step)) for step in range(101)]
+    np.testing.assert_allclose(rates[0], 0.002, rtol=1e-5)
+    np.testing.assert_allclose(max(rates), 0.02, rtol=1e-5)
+    assert np.argmax(rates) == 20
+    np.testing.assert_allclose(rates[60], 0.01, rtol=1e-4)  # half way down
+    assert rates[100] < 1e-8
+
+
+def test_a_run_of_before_a_flag_existed_is_still_the_run_it_was(trained, tiny_config, tmp_path, capsys):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    for name in ("regularizer", "adversarial", "compat", "learning_rate_schedule"):
+        del config["config"][name]
+    (copy / "config.json").write_text(json.dumps(config))
+    train(tiny_config, copy)
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(InputError, match="--compat=paper, received --compat=official"):
+        train(dataclasses.replace(tiny_config, compat="official"), copy)
+
+
+def test_tensors_of_labels_and_arrays_train_alike_in_eager_mode():
+    images, labels = toy_data(8)
+    model = make_model("anisotropic")
+    model.run_eagerly = True
+    assert np.isfinite(model.train_on_batch(images, labels)).all()
+    assert np.isfinite(model.train_on_batch(tf.constant(images), tf.constant(labels))).all()
