@@ -53,6 +53,10 @@ setup(
         "cuda": ["tensorflow[and-cuda]==2.21.0"],
     },
     entry_points={
-        "console_scripts": ["wca-train = wca_tf.cli.train:console", "wca-evaluate = wca_tf.cli.evaluate:console"]
+        "console_scripts": [
+            "wca-train = wca_tf.cli.train:console",
+            "wca-evaluate = wca_tf.cli.evaluate:console",
+            "wca-reproduce = wca_tf.cli.reproduce:console",
+        ]
     },
 )

@@ -15,6 +15,7 @@ from absl import flags
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.config import ReproduceConfig, expand
 from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments.settings import check_data_present
 
 
 def main() -> None:
@@ -23,6 +24,7 @@ def main() -> None:
         print(list_experiments())
         sys.exit(0)
     config = config_from_flags(ReproduceConfig)
+    check_data_present(config)
     import_tensorflow()  # only when the flags are right: it takes seconds
     from wca_tf.experiments.reproduce import reproduce
 
@@ -36,7 +38,8 @@ def list_experiments() -> str:
     for name, experiment in EXPERIMENTS.items():
         lines += [
             f"{name}: {experiment.what} ({experiment.paper})",
-            f"    needs {experiment.needs} (--scale=tiny: digits); {experiment.nets} nets; {experiment.cost}",
+            f"    {experiment.nets} nets; data: {', '.join(experiment.small)}; {experiment.cost}"
+            + (f"; --scale=paper: {', '.join(experiment.full)}" if experiment.full != experiment.small else ""),
             f"    bin/reproduce --experiment={name} --scale=small --report_dir=runs/results/{name}",
         ]
     return "\n".join(lines)

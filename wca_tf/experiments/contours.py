@@ -20,7 +20,7 @@ RANDOM_ANGLE = 22.5  # degrees, mean angle of a random direction of the plane to
 
 def reproduce(run: Run) -> Table:
     """How far each class's weights are from the noise's nearest principal axis; the figure draws both."""
-    [dataset] = run.datasets("fashion_mnist")
+    [dataset] = run.datasets
     table = Table(f"A bottleneck of two dimensions on {dataset}: Figure 3 of the paper", [])
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9, 4.4), layout="constrained")

@@ -8,7 +8,7 @@ from wca_tf.experiments.tables import Table
 
 def reproduce(run: Run) -> Table:
     """One draw an image, as in the paper, but for E2, whose answers average 10."""
-    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    [dataset] = run.datasets
     [radius] = parse_radii(EPSILON)
     table = Table(f"Controls on {dataset}, epsilon = {EPSILON}: Table 6 of the paper (CIFAR-10)", [])
     for row in CONTROLS:

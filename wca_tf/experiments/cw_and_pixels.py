@@ -12,7 +12,7 @@ PIXELS = {1: 90.8, 2: 85.5, 3: 81.2, 5: 64.3}
 
 def reproduce(run: Run) -> Table:
     """A row per attack, a column per net; the paper has WCA-Net's numbers."""
-    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    [dataset] = run.datasets
     table = Table(f"C&W and n-pixel on {dataset}: Table 2 of the paper (CIFAR-10)", [])
     cw = {f"C&W, kappa {kappa}": (f"{run.scale.written('cw')}:confidence={kappa}", v) for kappa, v in CW.items()}
     pixels = {f"{n} pixels": (f"{run.scale.written('n_pixel')}:pixels={n}", v) for n, v in PIXELS.items()}

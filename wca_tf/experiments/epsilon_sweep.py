@@ -11,7 +11,7 @@ ATTACKS = ("fgsm", "pgd")
 
 def reproduce(run: Run) -> Table:
     """A row per net and attack, a column per radius; the paper prints the points of CIFAR-10 at 8/255 alone."""
-    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    [dataset] = run.datasets
     table = Table(f"Attack strength on {dataset}: Figure 1 of the paper", ["clean"])
     paper: dict[str, Series] = {attack: {} for attack in ATTACKS}
     ours: dict[str, Series] = {attack: {} for attack in ATTACKS}

@@ -16,7 +16,7 @@ SMALL: dict[str, Any] = {"epochs": 2, "max_train_examples": 10_000}
 
 def reproduce(run: Run) -> Table:
     """A row per learning rate, a column per weight decay: accuracy on the validation images, and under PGD there."""
-    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    [dataset] = run.datasets
     grid = GRID[run.config.scale]
     changes = {"tiny": {"epochs": 1}, "small": SMALL, "paper": {}}[run.config.scale]
     table = Table(f"Grid search on {dataset}: appendix B of the paper", [])

@@ -11,7 +11,7 @@ ROWS = {"none": (0.933, 0.149, 0.039), "anisotropic": (0.932, 0.776, 0.714)}
 
 def reproduce(run: Run) -> Table:
     """A row per net; the paper's FGSM, PGD and Square beside ours, then what the adaptive suite leaves."""
-    [dataset] = run.datasets("cifar10")
+    [dataset] = run.datasets
     table = Table(f"{dataset}, ResNet-18, epsilon = 8/255: Tables 1 and 4 of the paper", [])
     for label, variant in NETS:
         add_honest_cells(table, label, run, dataset, variant, ROWS[variant], PAPER["square", variant][4] / 100)

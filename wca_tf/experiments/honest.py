@@ -12,7 +12,7 @@ WORST = "worst case, expected"
 
 def reproduce(run: Run) -> Table:
     """A row per variant: the paper's protocol, each adaptive attack, and the worst case per image over all of them."""
-    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    [dataset] = run.datasets
     table = Table(f"Every variant under the adaptive suite, {dataset}, epsilon = {EPSILON}", [])
     rows = honest_rows(dataset)
     for row in rows:

@@ -3,6 +3,7 @@
 from wca_tf.config import ReproduceConfig, config_to_json
 from wca_tf.experiments import EXPERIMENTS, run_experiment
 from wca_tf.experiments.run import Run
+from wca_tf.experiments.settings import check_data_present
 from wca_tf.experiments.tables import Table, write_table
 from wca_tf.files import exclusive_directory
 from wca_tf.model_dir import versions
@@ -14,6 +15,7 @@ def reproduce(config: ReproduceConfig) -> Table:
     Raises:
         InputError: absent data; a directory in use, or not writable; whatever training and evaluation refuse.
     """
+    check_data_present(config)
     run = Run(config)
     experiment = EXPERIMENTS[config.experiment]
     with exclusive_directory(run.report_dir):

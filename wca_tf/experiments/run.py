@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from wca_tf.config import EvaluateConfig, ReproduceConfig, TrainConfig, expand
-from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import Number, mean_with_interval
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.experiments.settings import BUDGETS, Scale, differences, train_changes
+from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments.settings import BUDGETS, FOLDER, Scale, differences, train_changes
 from wca_tf.training import train
 
 EPSILON = "8/255"
@@ -59,15 +59,17 @@ class Run:
     def scale(self) -> Scale:
         return BUDGETS[self.config.scale]
 
-    def datasets(self, small: str, *paper: str) -> list[str]:
-        """The data sets of an experiment: digits at the smallest scale, one at the next, else the paper's."""
-        return {"tiny": ["digits"], "small": [small], "paper": list(paper or (small,))}[self.config.scale]
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets of the experiment at this scale."""
+        experiment = EXPERIMENTS[self.config.experiment]
+        return {"tiny": ("digits",), "small": experiment.small, "paper": experiment.full}[self.config.scale]
 
     def net(self, dataset: str, variant: str) -> TrainConfig:
         """How a net is trained."""
         changes = train_changes(dataset, variant, self.config.scale)
-        if changes["dataset"] == "folder:":
-            changes["dataset"] = f"folder:{self.config.mini_imagenet}"
+        if changes["dataset"] == FOLDER:
+            changes["dataset"] += self.config.mini_imagenet
         if variant == "noise_alone":
             changes["train_noise_on"] = str(self.model_dir(dataset, "none"))
         return TrainConfig(tfds_data_dir=self.config.tfds_data_dir, download=self.config.download, **changes)
@@ -116,9 +118,3 @@ class Run:
 def parse_radii(epsilons: str) -> list[float]:
     """The radii of a list such as 8/255,0.3."""
     return EvaluateConfig(attacks="pgd", epsilons=epsilons).parsed_epsilons()
-
-
-def check_folder(config: ReproduceConfig) -> None:
-    """Raise InputError unless mini-ImageNet's folder is given."""
-    if config.scale != "tiny" and not config.mini_imagenet:
-        raise InputError("expected --mini_imagenet=DIR, a folder of train/CLASS/*.jpg and test/CLASS/*.jpg")

@@ -2,7 +2,7 @@
 
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.epsilon_sweep import RADII
-from wca_tf.experiments.run import EPSILON, Run, check_folder, parse_radii
+from wca_tf.experiments.run import EPSILON, Run, parse_radii
 from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Table
 
@@ -17,7 +17,6 @@ IMAGENET = {
 
 def reproduce(run: Run) -> Table:
     """A row per net; for the wide net a column per radius of PGD."""
-    check_folder(run.config)
     table = Table("Larger nets and images: Tables 7 and 9 of the paper", ["clean", "fgsm 8/255", "pgd 8/255"])
     for dataset in ("imagenette", "mini_imagenet"):
         for label, variant in NETS:

@@ -6,9 +6,12 @@
 import dataclasses
 from typing import Any
 
-from wca_tf.config import TrainConfig, config_to_json
+from wca_tf.config import DataConfig, ReproduceConfig, TrainConfig, check_dataset_present, config_to_json
+from wca_tf.errors import InputError
+from wca_tf.experiments import EXPERIMENTS
 
 Changes = dict[str, Any]
+FOLDER = "folder:"  # mini-ImageNet's, which --mini_imagenet completes
 
 # Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and "none".
 _RESNET: Changes = {"backbone": "resnet18", "learning_rate": 1e-2, "augmentation": "crop_flip"}
@@ -20,7 +23,8 @@ PAPER: dict[str, Changes] = {
     "cifar100": {**_RESNET, "dataset": "cifar100", "feature_dim": 256},
     "svhn_cropped": {**_RESNET, "dataset": "svhn_cropped", "augmentation": "none"},
     "imagenette": {**_IMAGENET, "dataset": "imagenette/160px-v2", "image_size": 160},
-    "mini_imagenet": {**_IMAGENET, "dataset": "folder:", "image_size": 84, "feature_dim": 256},
+    "mini_imagenet": {**_IMAGENET, "dataset": FOLDER, "image_size": 84, "feature_dim": 256},
+    "mnist": {"dataset": "mnist", "learning_rate": 1e-4},
     "digits": {"dataset": "digits"},
 }
 PAPER_EPOCHS = 600
@@ -86,6 +90,18 @@ BUDGETS: dict[str, Scale] = {
     ),
     "paper": Scale(0, {}, ("margin", "z_margin", "apgd_ce", "apgd_dlr", "auto_rand", "square")),
 }
+
+
+def check_data_present(config: ReproduceConfig) -> None:
+    """Raise InputError at once when data that the experiment needs at its scale are absent."""
+    experiment = EXPERIMENTS[config.experiment]
+    for name in {"tiny": (), "small": experiment.small, "paper": experiment.full}[config.scale]:
+        dataset = PAPER[name]["dataset"]
+        if dataset == FOLDER:
+            if not config.mini_imagenet:
+                raise InputError("expected --mini_imagenet=DIR, a folder of train/CLASS/*.jpg and test/CLASS/*.jpg")
+            dataset += config.mini_imagenet
+        check_dataset_present(DataConfig(dataset, config.tfds_data_dir, config.download))
 
 
 def train_changes(dataset: str, variant: str, scale: str) -> Changes:

@@ -16,7 +16,7 @@ PAPER = {
 
 def reproduce(run: Run) -> Table:
     """A row per attack and net, a column per radius."""
-    [dataset] = run.datasets("fashion_mnist", "cifar10")
+    [dataset] = run.datasets
     table = Table(f"Stronger attacks on {dataset}: Table 4 of the paper (CIFAR-10)", ["clean"])
     figure, axes = panels(4, 3.4, 3.4)
     for number, attack in enumerate(("pgd_restarts", "square")):

@@ -43,12 +43,14 @@ class Table:
         columns: in order.
         rows: label -> column -> cell; a missing cell is shown as a dash.
         notes: what differs from the paper, and how to read it.
+        legend: what a cell's numbers are.
     """
 
     title: str
     columns: list[str]
     rows: dict[str, dict[str, Cell]] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    legend: str = "Ours in %, ± the 95 % half-width; the paper's in brackets."
 
     def add(
         self, row: str, column: str, measured: Number | None = None, paper: float | None = None, text: str = ""
@@ -60,7 +62,7 @@ class Table:
 
     def markdown(self) -> str:
         """The table, then its notes."""
-        lines = [f"# {self.title}", "", "Ours in %, ± the 95 % half-width; the paper's in brackets.", ""]
+        lines = [f"# {self.title}", "", self.legend, ""]
         lines += [
             "| | " + " | ".join(map(escape_markdown, self.columns)) + " |",
             "|---" * (len(self.columns) + 1) + "|",
@@ -78,7 +80,7 @@ class Table:
             }
             for label, cells in self.rows.items()
         }
-        return {"title": self.title, "columns": self.columns, "rows": rows, "notes": self.notes}
+        return {"title": self.title, "legend": self.legend, "columns": self.columns, "rows": rows, "notes": self.notes}
 
 
 def write_table(table: Table, directory: Path, about: dict[str, Any]) -> None:

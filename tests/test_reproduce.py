@@ -1,0 +1,239 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+from PIL import Image
+
+from wca_tf.config import ReproduceConfig, TrainConfig, config_to_json
+from wca_tf.errors import InputError
+from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments.contours import angles_to_axes
+from wca_tf.experiments.grid_search import GRID
+from wca_tf.experiments.honest import honest_rows
+from wca_tf.experiments.reproduce import reproduce
+from wca_tf.experiments.rows import ABLATION_NUMBERS, CONTROLS, ablation_rows
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.settings import BUDGETS, PAPER, VARIANTS, differences, train_changes
+from wca_tf.experiments.tables import Cell, Table
+
+# Seconds each; the others train more nets, and run with --slow.
+QUICK = ("ablation", "bound")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("reproduce")
+
+
+def ask(directory, name, **changes):
+    return ReproduceConfig(name, str(directory / name), str(directory / "models"), "tiny", **changes)
+
+
+def check_written(directory, table):
+    """table.md and table.json say the same as the table, and a figure in both formats can be opened."""
+    stored = json.loads((directory / "table.json").read_text())
+    assert stored["columns"] == table.columns
+    assert list(stored["rows"]) == list(table.rows)
+    assert (directory / "table.md").read_text() == table.markdown()
+    [figure] = directory.glob("*.png")
+    assert min(Image.open(figure).size) > 200
+    assert "<svg" in figure.with_suffix(".svg").read_text()
+    assert not list(directory.glob(".wca_tf-*"))
+    for cells in stored["rows"].values():
+        for cell in cells.values():
+            number = cell.get("measured")
+            assert number is None or 0 <= number["value"] <= 1
+    return stored
+
+
+# Runs
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in EXPERIMENTS if n not in QUICK)]
+)
+def test_every_experiment_runs_on_digits_and_leaves_its_table_and_figures(name, directory):
+    table = reproduce(ask(directory, name))
+    stored = check_written(directory / name, table)
+    assert stored["experiment"] == name
+    assert stored["paper"] == EXPERIMENTS[name].paper
+    assert any("not" in note or "images" in note for note in table.notes)  # what is not the paper's is said
+
+
+def test_a_second_run_trains_and_attacks_nothing_and_gives_the_same_table(directory, capsys, contents):
+    first = reproduce(ask(directory, "ablation")).as_json()
+    before = {path: digest for path, digest in contents(directory / "models").items() if "lock" not in path}
+    capsys.readouterr()
+    again = reproduce(ask(directory, "ablation")).as_json()
+    assert again == first
+    assert capsys.readouterr().out.count("nothing to do") == 6  # three nets, three evaluations
+    assert {p: d for p, d in contents(directory / "models").items() if "lock" not in p} == before
+
+
+def test_the_table_has_the_evaluations_numbers(directory):
+    table = reproduce(ask(directory, "ablation"))
+    results = json.loads(
+        (directory / "models" / "digits-tiny-none" / "evaluations" / "test-20" / "results.json").read_text()
+    )
+    [pgd] = [attack for attack in results["attacks"] if attack["name"] == "pgd"]
+    assert table.rows["No Defense"]["digits pgd 8/255"].measured == pgd["accuracy"]
+    assert table.rows["No Defense"]["digits clean"].measured == results["clean"]["accuracy"]
+
+
+def test_the_worst_case_is_the_least_of_the_attacks_named_for_each_image(directory):
+    run = Run(ask(directory, "ablation"))
+    evaluated = run.evaluated("digits", "anisotropic", ["fgsm", "pgd"])
+    with np.load(evaluated.report_dir / "examples.npz") as arrays:
+        probability = dict(zip(arrays["attack"].tolist(), arrays["probability_correct"], strict=True))
+    both = evaluated.worst_case(["fgsm", "pgd"], 8 / 255)["value"]
+    assert np.isclose(both, np.minimum.reduce([probability[n] for n in ("clean", "fgsm", "pgd")]).mean())
+    assert np.isclose(
+        evaluated.worst_case(["fgsm"], 8 / 255)["value"], np.minimum(probability["clean"], probability["fgsm"]).mean()
+    )
+    assert np.isclose(evaluated.worst_case(["pgd"], 0.5)["value"], probability["clean"].mean())
+
+
+def test_a_run_of_noise_alone_trains_the_undefended_net_first(directory):
+    run = Run(ask(directory, "ablation"))
+    assert run.net("digits", "noise_alone").train_noise_on == str(run.model_dir("digits", "none"))
+
+
+def test_two_runs_do_not_write_into_one_report_directory(directory):
+    from wca_tf.files import exclusive_directory
+
+    with exclusive_directory(directory / "bound"), pytest.raises(InputError, match="in use"):
+        reproduce(ask(directory, "bound"))
+
+
+# What is asked
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"experiment": ""}, "--experiment among ablation"),
+        ({"experiment": "table_5"}, "--experiment among ablation.*'table_5'"),
+        ({"report_dir": ""}, "--report_dir"),
+        ({"scale": "big"}, "--scale among tiny, small, paper"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_words(changes, message):
+    with pytest.raises(InputError, match=message):
+        ReproduceConfig(**{"experiment": "ablation", "report_dir": "x", **changes})
+
+
+def test_scale_needs_mini_imagenets_folder(tmp_path):
+    for name in ("cifar10", "imagenette"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match="--mini_imagenet=DIR"):
+        reproduce(ReproduceConfig("scale", str(tmp_path / "scale"), scale="small", tfds_data_dir=str(tmp_path)))
+
+
+def test_absent_data_are_one_line_and_leave_no_table(command, tmp_path):
+    done = command("reproduce", "--experiment=ablation", f"--report_dir={tmp_path}/a", f"--tfds_data_dir={tmp_path}")
+    assert done.code == 2
+    assert "fashion_mnist" in done.err.strip().splitlines()[-1]
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "a").exists()
+    assert done.seconds < 2  # no TensorFlow
+
+
+def test_the_list_describes_every_experiment_and_its_command_at_once(command):
+    done = command("reproduce", "--list")
+    assert done.code == 0
+    for name, experiment in EXPERIMENTS.items():
+        assert f"bin/reproduce --experiment={name} " in done.out
+        assert experiment.paper in done.out
+    assert done.seconds < 2  # no TensorFlow
+
+
+# Settings
+
+
+def test_settings_at_scale_paper_are_those_of_configs(root):
+    files = {"cifar10_wide": "cifar10_wide_resnet34_10", "digits": None}
+    for dataset in PAPER:
+        stem = files.get(dataset, dataset)
+        for variant in ("none", "anisotropic") if stem else ():
+            asked = config_to_json(TrainConfig(**train_changes(dataset, variant, "paper")))
+            written = flagfile(root / "configs" / f"{stem}_{variant}.flags")
+            different = {k for k in asked if asked[k] != written[k]} - ({"dataset"} if "mini" in dataset else set())
+            assert not different, (dataset, variant, different)
+
+
+def flagfile(path):
+    """The TrainConfig that a flagfile says."""
+    values = absl_flags.FlagValues()
+    for field in dataclasses.fields(TrainConfig):
+        define = {bool: absl_flags.DEFINE_bool, int: absl_flags.DEFINE_integer, float: absl_flags.DEFINE_float}
+        define.get(type(field.default), absl_flags.DEFINE_string)(field.name, field.default, "", flag_values=values)
+    values(["train", f"--flagfile={path}"])
+    return {field.name: values[field.name].value for field in dataclasses.fields(TrainConfig)}
+
+
+def test_the_grid_is_the_papers():
+    assert GRID["paper"] == GRID["small"] == (1e-1, 1e-2, 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("scale", BUDGETS)
+def test_every_variant_is_a_configuration_at_every_scale(variant, scale):
+    config = TrainConfig(**train_changes("fashion_mnist", variant, scale))
+    expected = VARIANTS[variant].get("covariance", "anisotropic")
+    assert config.covariance == expected
+    differ = differences(config, "fashion_mnist", variant)
+    assert (differ == []) == (scale == "paper")
+    assert scale == "paper" or any(d.startswith("epochs") and d.endswith("not 600") for d in differ)
+
+
+def test_the_papers_numbers_are_shares_and_rows_are_its_own():
+    for dataset in ABLATION_NUMBERS:
+        for row in ablation_rows(dataset):
+            assert len(row.paper) == 3
+            assert all(0 < value < 1 for value in row.paper)
+    assert [row.paper for row in ablation_rows("digits")] == [()] * 3
+    labels = [row.label for row in CONTROLS]
+    assert len(set(labels)) == len(labels)
+    # The controls' first two rows are the ablation's of CIFAR-10.
+    first, _, last = ablation_rows("cifar10")
+    for row, same in zip(CONTROLS, (first, last), strict=False):
+        np.testing.assert_allclose(row.paper, same.paper)
+
+
+def test_the_honest_table_has_every_net_of_ablation_and_controls_once():
+    rows = honest_rows("fashion_mnist")
+    nets = [(row.variant, tuple(row.asked)) for row in rows]
+    assert len(set(nets)) == len(nets)
+    wanted = {row.variant for row in CONTROLS} | {row.variant for row in ablation_rows("cifar10")}
+    assert {variant for variant, _ in nets} == wanted
+
+
+# Tables
+
+
+def test_a_table_shows_ours_with_its_interval_and_the_papers_in_brackets():
+    table = Table("A | B", [])
+    table.add("row|one", "clean", {"value": 0.5, "low": 0.4, "high": 0.62}, 0.933)
+    table.add("row|one", "angle", text="22.5 degrees")
+    table.add("two", "clean", None, 0.1)
+    table.notes = ["a note"]
+    lines = table.markdown().splitlines()
+    assert lines[4] == "| | clean | angle |"
+    assert lines[6] == "| row\\|one | 50.0 ± 11.0 (93.3) | 22.5 degrees |"
+    assert lines[7] == "| two | (10.0) | – |"
+    assert lines[-1] == "- a note"
+    assert table.as_json()["rows"]["two"]["clean"] == {"paper": 0.1}
+    assert Cell().markdown() == "–"
+
+
+@pytest.mark.parametrize("angle", [0.0, 10.0, 44.0, 46.0, 80.0])
+def test_angles_are_to_the_nearest_axis_of_the_noise(angle):
+    turn = math.radians(30)
+    rotation = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    covariance = rotation @ np.diag([4.0, 1.0]) @ rotation.T
+    radians = turn + math.radians(angle)
+    weights = 3 * np.array([[math.cos(radians), -math.cos(radians)], [math.sin(radians), -math.sin(radians)]])
+    np.testing.assert_allclose(angles_to_axes(weights, covariance), min(angle, 90 - angle), atol=1e-5)
