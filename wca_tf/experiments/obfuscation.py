@@ -1,13 +1,20 @@
 """Section 4.5: the paper's five criteria of gradient obfuscation, and those of Carlini et al., on its nets."""
 
+import math
 from typing import Any
 
+from matplotlib.patches import Rectangle
+
+from wca_tf.evaluation.figures import COLOURS
 from wca_tf.experiments.charts import panels, save
 from wca_tf.experiments.rows import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
+from wca_tf.model_dir import ModelDirectory
 
 ATTACKS = ["fgsm", "pgd", "z_margin"]
+NOISY = ABLATION_LABELS[1:]
+SCALES_OF_LOGITS = ("training: deviation of the logits' noise", "training: mean size of the noise-free margin")
 PAPERS_CRITERIA = 5  # it says that WCA-Net passes all; the first of the checklist
 
 
@@ -23,10 +30,33 @@ def reproduce(run: Run) -> Table:
         for place, item in enumerate(found[label]):
             table.add(item["criterion"], "paper", text="passed" if place < PAPERS_CRITERIA else "not examined")
             table.add(item["criterion"], label, text=f"{_verdict(item)}: {item['evidence']}")
+    _add_scale_of_logits(table, run, dataset)
     _draw(run, found)
     table.notes = run.notes(dataset, tuple(variant for _, variant in ABLATION_LABELS), ATTACKS)
     table.notes[-1] = f"{run.scale.checklist_images} test images"
     return table
+
+
+def _add_scale_of_logits(table: Table, run: Run, dataset: str) -> None:
+    """How noise and margins of the logits grew over training, which is what saturates cross-entropy; in a figure too."""
+    figure, axes = panels(2)
+    for axis, title in zip(axes, ("deviation of the logits' noise", "mean size of the noise-free margin"), strict=True):
+        axis.set_title(title)
+        axis.set_xlabel("epoch")
+        axis.set_ylim(auto=True)
+        axis.set_yscale("log")
+    axes[0].set_ylabel("logits")
+    for place, (label, variant) in enumerate(NOISY):
+        directory = ModelDirectory(run.model_dir(dataset, variant))
+        num_classes = len(directory.read_config()["dataset"]["class_names"])
+        lines = directory.read_metrics()
+        deviations = [math.exp(line["alignment"] / (2 * num_classes)) for line in lines]
+        margins = [deviation / line["noise_to_margin"] for deviation, line in zip(deviations, lines, strict=True)]
+        for axis, row, values in zip(axes, SCALES_OF_LOGITS, (deviations, margins), strict=True):
+            table.add(row, label, text=f"{values[0]:.2g} in epoch 1, {values[-1]:.2g} in epoch {len(values)}")
+            axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, color=COLOURS[place], label=label)
+    axes[0].legend(fontsize=8, frameon=False)
+    save(figure, run.report_dir, "logits_over_training")
 
 
 def _verdict(item: dict[str, Any]) -> str:
@@ -44,7 +74,7 @@ def _draw(run: Run, found: dict[str, list[dict[str, Any]]]) -> None:
     }
     for x, verdicts in enumerate(columns.values()):
         for y, passed in enumerate(verdicts):
-            axis.add_patch(_square(x, y, colours[passed]))
+            axis.add_patch(Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=colours[passed], alpha=0.6))
             axis.text(x, y, {True: "passed", False: "failed", None: "–"}[passed], ha="center", va="center", fontsize=8)
     axis.set_xlim(-0.5, len(columns) - 0.5)
     axis.set_ylim(len(criteria) - 0.5, -0.5)
@@ -52,9 +82,3 @@ def _draw(run: Run, found: dict[str, list[dict[str, Any]]]) -> None:
     axis.set_xticks(range(len(columns)), list(columns))
     axis.set_yticks(range(len(criteria)), criteria)
     save(figure, run.report_dir, "obfuscation")
-
-
-def _square(x: float, y: float, colour: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=colour, alpha=0.6)
