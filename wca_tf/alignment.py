@@ -1,4 +1,4 @@
-"""The paper's mathematics of weights and noise: the alignment term, Theorem 1, and the z-margin.
+"""The paper's mathematics of weights and noise: the alignment term and the z-margin.
 
 Shapes: B batch, D feature_dim, C classes. `class_weights` is [D, C], as in a Keras kernel: column i is the paper's w_i.
 `scale_tril` is L [D, D] with Sigma = L Lᵀ. Logits given an image are N(mu, K) with K = W Sigma Wᵀ = A Aᵀ, where
@@ -76,15 +76,3 @@ def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     is_label = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     label_logits = tf.reduce_max(tf.where(is_label, logits, -math.inf), axis=-1)
     return label_logits - tf.reduce_max(tf.where(is_label, -math.inf, logits), axis=-1)
-
-
-def adversarial_gap_bound(output_change: tf.Tensor, weight: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
-    """Theorem 1: the adversarial gap of a binary classifier is at most Δ / √(2π wᵀ Sigma w).
-
-    Args:
-        output_change: Δ, the most by which the attack changes the noise-free output; any shape.
-        weight: w [D].
-        scale_tril: L [D, D].
-    """
-    deviation = tf.norm(logit_scale(weight[:, tf.newaxis], scale_tril))
-    return output_change / (math.sqrt(2 * math.pi) * deviation)

@@ -38,7 +38,7 @@ def reproduce(run: Run) -> Table:
 
 
 def _add_scale_of_logits(table: Table, run: Run, dataset: str) -> None:
-    """How noise and margins of the logits grew over training, which is what saturates cross-entropy; in a figure too."""
+    """How noise and margins of the logits grew over training, which saturates cross-entropy; in a figure too."""
     figure, axes = panels(2)
     for axis, title in zip(axes, ("deviation of the logits' noise", "mean size of the noise-free margin"), strict=True):
         axis.set_title(title)
