@@ -5,7 +5,7 @@ import numpy as np
 from wca_tf.config import DataConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.experiments.charts import Series, curves, panels, save
+from wca_tf.experiments.charts import Series, curves, legend, panels, save
 from wca_tf.experiments.linear_svm import DESCENT, bound_curve, train_svm
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -42,7 +42,7 @@ def reproduce(run: Run) -> Table:
                 table.add(f"{covariance}, {name}", f"{epsilon:g}", mean)
             series[name] = list(zip(EPSILONS, values.mean(axis=0), strict=True))
         curves(axis, series, f"{covariance} noise", "epsilon", logarithmic=False)
-    axes[0].legend(fontsize=8, frameon=False)
+    legend(axes[-1])
     save(figure, run.report_dir, "bound")
     table.notes = [
         f"{len(train)} training and {len(test)} test images; {len(SEEDS[run.config.scale])} seeds",

@@ -50,8 +50,13 @@ def bar_chart(table: Table, directory: Path, name: str) -> None:
             for number, column in enumerate(columns):
                 _bars(axis, table, column, number, len(columns), title == "paper")
             axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
-        axes[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        legend(axes[1])
         save(figure, directory, name)
+
+
+def legend(axis: Axes) -> None:
+    """The names of the series, to the right of the last panel, where they cover nothing."""
+    axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def _bars(axis: Axes, table: Table, column: str, number: int, count: int, paper: bool) -> None:

@@ -1,6 +1,6 @@
 """Figure 1: the nets of the ablation under FGSM and PGD for epsilon = 2^n/255, n = 0 .. 7."""
 
-from wca_tf.experiments.charts import Series, curves, panels, save
+from wca_tf.experiments.charts import Series, curves, legend, panels, save
 from wca_tf.experiments.rows import ABLATION_LABELS, ABLATION_NUMBERS
 from wca_tf.experiments.run import Run, parse_radii
 from wca_tf.experiments.tables import Table
@@ -39,5 +39,5 @@ def _draw(run: Run, dataset: str, paper: dict[str, Series], ours: dict[str, Seri
         curves(axes[2 + number], ours[attack], f"here, {dataset}, {attack}", "epsilon · 255")
     for axis in axes:
         axis.set_xlim(0.9, 142)
-    axes[3].legend(fontsize=8, frameon=False)
+    legend(axes[-1])
     save(figure, run.report_dir, "epsilon_sweep")

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.patches import Rectangle
 
 from wca_tf.evaluation.figures import COLOURS
-from wca_tf.experiments.charts import panels, save
+from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.rows import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -55,7 +55,7 @@ def _add_scale_of_logits(table: Table, run: Run, dataset: str) -> None:
         for axis, row, values in zip(axes, SCALES_OF_LOGITS, (deviations, margins), strict=True):
             table.add(row, label, text=f"{values[0]:.2g} in epoch 1, {values[-1]:.2g} in epoch {len(values)}")
             axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, color=COLOURS[place], label=label)
-    axes[0].legend(fontsize=8, frameon=False)
+    legend(axes[-1])
     save(figure, run.report_dir, "logits_over_training")
 
 

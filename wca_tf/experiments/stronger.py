@@ -1,6 +1,6 @@
 """Table 4: PGD with random restarts, and the Square attack, for each epsilon."""
 
-from wca_tf.experiments.charts import Series, curves, panels, save
+from wca_tf.experiments.charts import Series, curves, legend, panels, save
 from wca_tf.experiments.epsilon_sweep import RADII
 from wca_tf.experiments.run import Run, parse_radii
 from wca_tf.experiments.tables import Table
@@ -34,7 +34,7 @@ def reproduce(run: Run) -> Table:
                 ours[label].append((255 * radius, measured["value"]))
         curves(axes[2 * number], paper, f"paper, CIFAR-10, {attack}", "epsilon · 255")
         curves(axes[2 * number + 1], ours, f"here, {dataset}, {attack}", "epsilon · 255")
-    axes[-1].legend(fontsize=8, frameon=False)
+    legend(axes[-1])
     save(figure, run.report_dir, "stronger")
     table.notes = run.notes(dataset, tuple(variant for _, variant in NETS), ["pgd_restarts", "square"])
     return table
