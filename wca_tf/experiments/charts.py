@@ -18,6 +18,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "font.size": 9,
 }
+POWERS = [2**n for n in range(8)]  # radii times 255
 Series = dict[str, list[tuple[float, float]]]  # name -> points (epsilon, accuracy)
 NOT_PRINTED = "the paper's figure is a picture\nwithout numbers in its text"
 
@@ -82,5 +83,6 @@ def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool
             axis.plot(x, [100 * v for v in y], marker="o", markersize=3, color=COLOURS[number], label=name)
     if logarithmic:
         axis.set_xscale("log", base=2)
+        axis.set_xticks(POWERS, [str(power) for power in POWERS])
     if not any(series.values()):
         axis.text(0.5, 0.5, NOT_PRINTED, transform=axis.transAxes, ha="center", va="center")

@@ -109,6 +109,11 @@ class Run:
             differs = differences(self.net(dataset, variant), dataset, variant)
             alike.setdefault("; ".join(differs) or "as in the paper", []).append(variant)
         notes = [f"{dataset} ({', '.join(names)}): {differs}" for differs, names in alike.items()]
+        papers = EXPERIMENTS[self.config.experiment].full
+        if dataset not in papers:
+            notes.insert(
+                0, f"data set {dataset}, backbone {self.net(dataset, variants[0]).backbone}; the paper's: {papers[0]}"
+            )
         images = self.scale.num_examples
         notes.append(f"{images} test images" if images else "all test images")
         cut = [self.scale.written(name) for name in attacks if self.scale.written(name) != name]
