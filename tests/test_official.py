@@ -1,5 +1,7 @@
 """What `--compat=official` does differently, against the authors' formulas written out in NumPy."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -7,12 +9,16 @@ import tensorflow as tf
 from attack_nets import batch_of, normal, random_images, tanh_target
 from toy_models import DIMENSIONS, make_model, toy_data
 
-from wca_tf.adversarial import OfficialProjectedGradient, adversary
+from wca_tf import training
+from wca_tf.adversarial import AdversarialTraining, OfficialAdversarialTraining, OfficialProjectedGradient, adversary
 from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.config import TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise
-from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
+from wca_tf.model_dir import load_model
+from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise, constraints
 from wca_tf.seeds import fold_in, make_seed
+from wca_tf.training import train
 
 LAYERS = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}
 EACH = pytest.mark.parametrize("covariance", list(LAYERS))
@@ -106,6 +112,49 @@ def test_an_official_net_trains_and_is_the_same_after_saving(covariance, tmp_pat
     loaded = keras.models.load_model(tmp_path / "net.keras")
     assert isinstance(loaded.noise, LAYERS[covariance])
     np.testing.assert_array_equal(loaded(images[:5]).numpy(), model(images[:5]).numpy())
+
+
+@EACH
+def test_a_constrained_run_has_weights_of_norm_one_and_clipped_variances(covariance, tiny_config, tmp_path):
+    options = {"covariance": covariance, "compat": "official", "regularizer": "constraint", "max_train_examples": 64}
+    train(dataclasses.replace(tiny_config, epochs=1, learning_rate=0.05, **options), tmp_path / "model")
+    model = load_model(tmp_path / "model" / "last.keras")
+    np.testing.assert_allclose(np.linalg.norm(model.classifier.kernel, axis=0), 1, rtol=1e-6)
+    scale_tril, raw = model.noise.scale_tril.numpy(), model.noise.scale_vector.numpy()
+    values = raw if covariance == "isotropic" else np.linalg.eigvalsh(scale_tril @ scale_tril.T)
+    assert values.min() > 0.1 - 1e-5
+    assert values.max() < 1 + 1e-5
+    assert min(abs(values.min() - 0.1), abs(values.max() - 1)) < 1e-4, "nothing was clipped"
+
+
+def test_weights_shorter_than_one_are_made_longer_as_well():
+    model = official("anisotropic")
+    model.classifier.kernel.assign(0.1 * model.classifier.kernel)
+    [weights, _] = constraints("anisotropic", weights_too=True)
+    weights.set_model(model)
+    weights.on_train_batch_end(0)
+    np.testing.assert_allclose(np.linalg.norm(model.classifier.kernel, axis=0), 1, rtol=1e-6)
+
+
+def test_grey_images_are_not_normalised_and_the_adversary_is_the_authors(tiny_config, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(training, "_fit", lambda model, *rest: seen.append(model))
+    for compat in ("official", "paper"):
+        config = dataclasses.replace(tiny_config, compat=compat, adversarial="at", max_train_examples=64)
+        with pytest.raises(FileNotFoundError):  # nothing was trained
+            train(config, tmp_path / compat)
+    theirs, papers = seen
+    assert (theirs.pixel_mean, theirs.pixel_std) == ((0.0,), (1.0,))
+    assert papers.pixel_mean[0] > 0.1
+    assert isinstance(theirs.adversary, OfficialAdversarialTraining)
+    assert type(papers.adversary) is AdversarialTraining
+    assert papers.adversary.attack.epsilon == 8 / 255
+
+
+@pytest.mark.parametrize("fixed", [{"max_weight_norm": 2.0}, {"max_variance": 0.5}, {"adversarial_epsilon": "0.1"}])
+def test_what_the_authors_code_fixes_cannot_be_set(fixed):
+    with pytest.raises(InputError, match=f"no --{next(iter(fixed))} with --compat=official"):
+        TrainConfig(compat="official", **fixed)
 
 
 def test_a_negative_sum_of_raw_variances_is_divergence_not_a_number():

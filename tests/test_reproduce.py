@@ -12,11 +12,12 @@ from wca_tf.errors import InputError
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
-from wca_tf.experiments.honest import honest_rows
+from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.reproduce import reproduce
-from wca_tf.experiments.rows import ABLATION_NUMBERS, CONTROLS, ablation_rows
+from wca_tf.experiments.rows import ABLATION_NUMBERS, CONTROLS, Row, ablation_rows
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import BUDGETS, PAPER, VARIANTS, differences, train_changes
+from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Cell, Table
 
 # Seconds each; the others train more nets, and run with --slow.
@@ -62,7 +63,8 @@ def test_every_experiment_runs_on_digits_and_leaves_its_table_and_figures(name, 
     stored = check_written(directory / name, table)
     assert stored["experiment"] == name
     assert stored["paper"] == EXPERIMENTS[name].paper
-    assert any("not" in note or "images" in note for note in table.notes)  # what is not the paper's is said
+    # What is not the paper's is said: the SVMs are trained in full.
+    assert any("not 600" in note and "max_train_examples" in note for note in table.notes) or name == "bound"
 
 
 def test_a_second_run_trains_and_attacks_nothing_and_gives_the_same_table(directory, capsys, contents):
@@ -83,6 +85,43 @@ def test_the_table_has_the_evaluations_numbers(directory):
     [pgd] = [attack for attack in results["attacks"] if attack["name"] == "pgd"]
     assert table.rows["No Defense"]["digits pgd 8/255"].measured == pgd["accuracy"]
     assert table.rows["No Defense"]["digits clean"].measured == results["clean"]["accuracy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["controls", "honest", "headline"])
+def test_every_rows_numbers_are_of_its_own_evaluation(name, directory):
+    table = reproduce(ask(directory, name))
+    run = Run(ask(directory, name))
+    rows = {"controls": CONTROLS, "honest": honest_rows("digits")}.get(name)
+    rows = rows or [Row(label, variant) for label, variant in NETS]
+    for row in rows:
+        asked = "-".join(["test-20", *(f"{key}={value}" for key, value in row.asked.items())])
+        path = run.model_dir("digits", row.variant) / "evaluations" / asked / "results.json"
+        attacks = {attack["name"]: attack for attack in json.loads(path.read_text())["attacks"]}
+        for attack in ("fgsm", "pgd"):
+            assert table.rows[row.label][attack].measured == attacks[attack]["accuracy"]
+        if name != "controls":
+            left = table.rows[row.label][WORST].measured["value"]
+            assert left <= min(attacks[a]["expected_accuracy"]["value"] for a in attacks) + 1e-9
+
+
+def test_a_report_directory_of_another_experiment_is_refused(directory):
+    reproduce(ask(directory, "ablation"))
+    before = (directory / "ablation" / "table.json").read_text()
+    other = dataclasses.replace(ask(directory, "controls"), report_dir=str(directory / "ablation"))
+    with pytest.raises(InputError, match="is of ablation at scale tiny: name another --report_dir"):
+        reproduce(other)
+    assert (directory / "ablation" / "table.json").read_text() == before
+
+
+def test_a_grid_in_which_every_run_diverges_is_a_table_all_the_same(directory, monkeypatch):
+    def diverge(*_):
+        raise InputError("training diverged: the loss became NaN")
+
+    monkeypatch.setattr("wca_tf.experiments.run.train", diverge)
+    table = reproduce(dataclasses.replace(ask(directory, "grid_search"), report_dir=str(directory / "diverged")))
+    assert {cell.text for row in table.rows.values() for cell in row.values()} == {"diverged"}
+    assert len(table.rows) == len(GRID["tiny"])
 
 
 def test_the_worst_case_is_the_least_of_the_attacks_named_for_each_image(directory):

@@ -105,7 +105,8 @@ def test_a_finished_run_of_noise_alone_knows_itself_wherever_its_source_is(noise
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_noise_on": "absent"}, "absent"),
+        ({"train_noise_on": "absent"}, "finished run.*absent"),
+        ({"train_noise_on": "UNFINISHED"}, "finished run"),
         ({"train_noise_on": "TRAINED"}, "covariance=none"),
         ({"train_noise_on": "UNDEFENDED", "feature_dim": 16}, "bottleneck differs"),
     ],
@@ -113,10 +114,30 @@ def test_a_finished_run_of_noise_alone_knows_itself_wherever_its_source_is(noise
 def test_a_source_that_does_not_fit_is_refused_and_nothing_is_made(
     changes, message, tiny_config, trained, trained_undefended, tmp_path
 ):
-    paths = {"TRAINED": str(trained), "UNDEFENDED": str(trained_undefended)}
+    unfinished = shutil.copytree(trained_undefended, tmp_path / "unfinished")
+    (unfinished / "last.keras").unlink()
+    paths = {"TRAINED": str(trained), "UNDEFENDED": str(trained_undefended), "UNFINISHED": str(unfinished)}
     changes = {**changes, "train_noise_on": paths.get(changes["train_noise_on"], changes["train_noise_on"])}
     with pytest.raises(InputError, match=message):
         train(dataclasses.replace(tiny_config, **changes), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_constraint_on_the_noise_leaves_the_frozen_weights(tiny_config, trained_undefended, tmp_path):
+    options = {"train_noise_on": str(trained_undefended), "regularizer": "constraint", "max_weight_norm": 0.3}
+    train(dataclasses.replace(tiny_config, epochs=1, max_variance=0.5, **options), tmp_path / "model")
+    paths = (tmp_path / "model" / "last.keras", trained_undefended / "model.keras")
+    model, source = (load_model(path) for path in paths)
+    np.testing.assert_array_equal(model.classifier.kernel.numpy(), source.classifier.kernel.numpy())
+    scale_tril = model.noise.scale_tril.numpy()
+    assert np.linalg.eigvalsh(scale_tril @ scale_tril.T).max() < 0.5 + 1e-5
+
+
+def test_a_source_that_is_not_there_is_named_at_once(command, tmp_path):
+    done = command("train", f"--train_noise_on={tmp_path}/absent", f"--model_dir={tmp_path}/model")
+    assert done.code == 2
+    assert "--train_noise_on" in done.err
+    assert done.seconds < 2  # no TensorFlow
     assert not (tmp_path / "model").exists()
 
 
@@ -157,6 +178,10 @@ def test_without_validation_images_all_are_trained_on_and_the_last_epoch_is_the_
     assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(best.weights, last.weights, strict=True))
     with pytest.raises(InputError, match="--split=test"):
         evaluate(EvaluateConfig("fgsm", "0.1", num_examples=5, split="validation"), tmp_path / "model")
+
+
+def test_the_constant_schedule_is_constant(tiny_config):
+    assert SCHEDULES["constant"](0.02, 100) == 0.02
 
 
 def test_the_cosine_schedule_rises_over_a_fifth_and_ends_at_zero():

@@ -15,6 +15,7 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.projected_gradient import ProjectedGradient
 from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.official import ADVERSARIAL_EPSILON, ADVERSARIAL_STEP
 from wca_tf.seeds import fold_in, make_seed
 
 
@@ -39,8 +40,9 @@ class AdversarialTraining:
         batch = Batch(images, tf.cast(tf.reshape(labels, [-1]), tf.int64), indices)
         seed = fold_in(make_seed(model.seed), 2, model.optimizer.iterations)
         # Keras traces training steps without AutoGraph, which the attack's loop needs.
-        perturb = tf.function(self.attack.perturb, jit_compile=False)
-        adversarial = perturb(self.target(model), batch, self.attack.radius, seed)
+        attack = self.attack if model.noise else dataclasses.replace(self.attack, eot_samples=1)
+        perturb = tf.function(attack.perturb, jit_compile=False)
+        adversarial = perturb(self.target(model), batch, attack.radius, seed)
         adversarial = tf.stop_gradient(tf.ensure_shape(adversarial, images.shape))
         if not self.mixed:
             return adversarial, labels, sample_weight
@@ -92,6 +94,7 @@ def adversary(name: str, epsilon: float, compat: str) -> AdversarialTraining | N
     if name == "none":
         return None
     if compat == "official":
-        attack = OfficialProjectedGradient(epsilon=0.03, relative_step_size=1 / 3, eot_samples=1)
+        step = ADVERSARIAL_STEP / ADVERSARIAL_EPSILON
+        attack = OfficialProjectedGradient(epsilon=ADVERSARIAL_EPSILON, relative_step_size=step, eot_samples=1)
         return OfficialAdversarialTraining(attack, name == "ct_at")
     return AdversarialTraining(ProjectedGradient(epsilon=epsilon), name == "ct_at")

@@ -20,7 +20,7 @@ def logit_scale(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
 
 
 def alignment_term(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
-    """L_WCA = Σ_i ln(w_iᵀ Sigma w_i), a scalar (paper, Eq. 4, `loss_wca`), as Σ_i ln ‖Lᵀ w_i‖².
+    """L_WCA = Σ_i ln(w_iᵀ Sigma w_i), a scalar (paper, Eq. 3, `loss_wca`), as Σ_i ln ‖Lᵀ w_i‖².
 
     It is -Inf when some w_i is zero; training raises on that, it is not patched.
     """

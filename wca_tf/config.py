@@ -64,8 +64,9 @@ class TrainConfig(DataConfig):
     learning_rate: float = option(1e-3, "Adam's, at its highest")
     learning_rate_schedule: str = option(
         "steps",
-        "steps: divided by 10 after each third (the authors'); cosine: up over a fifth of the run, then down to 0",
-        ("steps", "cosine"),
+        "steps: divided by 10 after each third (the authors' for nets with noise); constant (theirs for nets without); "
+        "cosine: up over a fifth of the run, then down to 0",
+        ("steps", "constant", "cosine"),
     )
     batch_size: int = option(128, "images a step")
     epochs: int = option(30, "passes over the training images (paper: 600)")
@@ -94,6 +95,7 @@ class TrainConfig(DataConfig):
         _check_choices(self)
         self.parsed_adversarial_epsilon()
         _check_noise(self)
+        _check_official(self)
         _check_at_least(self, feature_dim=1, weight_decay=0, batch_size=1, epochs=1, max_train_examples=0, seed=0)
         if not (0 < self.learning_rate < math.inf):
             raise InputError(f"expected --learning_rate above 0, received {self.learning_rate}")
@@ -244,6 +246,21 @@ def _parse_epsilon(text: str, flag: str) -> float:
     if not epsilon >= 0:
         raise InputError(f"expected {flag} of 0 or more, received {text}")
     return epsilon
+
+
+def check_source_present(config: TrainConfig) -> None:
+    """Raise InputError at once when the net that the noise is to be trained on is not there."""
+    if config.train_noise_on and not (expand(config.train_noise_on) / "model.keras").is_file():
+        raise InputError(f"expected a trained net in --train_noise_on={config.train_noise_on}: there is none")
+
+
+def _check_official(config: TrainConfig) -> None:
+    """Raise InputError for what the authors' code fixes."""
+    if config.compat != "official":
+        return
+    for name in ("max_weight_norm", "max_variance", "adversarial_epsilon"):
+        if getattr(config, name) != getattr(TrainConfig, name):
+            raise InputError(f"expected no --{name} with --compat=official, which has its own; received one")
 
 
 def _check_noise(config: TrainConfig) -> None:

@@ -73,7 +73,7 @@ class GaussianFeatureNoise(keras.layers.Layer):
         raise NotImplementedError
 
     def alignment_term(self, class_weights: tf.Tensor) -> tf.Tensor:
-        """L_WCA of `class_weights` [D, C] and this noise, a scalar (paper, Eq. 4)."""
+        """L_WCA of `class_weights` [D, C] and this noise, a scalar (paper, Eq. 3)."""
         return alignment.alignment_term(class_weights, self.scale_tril)
 
     def squared_norm(self) -> tf.Tensor:

@@ -26,7 +26,7 @@ DRAWN_DIM = 2  # a plane, to look at: the paper's figure of weights and covarian
 class WCANet(keras.Model):
     """h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ): logits of a stochastic classifier (paper, section 3).
 
-    `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 2 to 4), where CE is the loss
+    `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 1, 3), where CE is the loss
     given to `compile`, of labels that are whole numbers [B] of any type. Noise is drawn at test time too. What follows
     the backbone is float32 under every policy.
 

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf import official
 from wca_tf.adversarial import adversary
 from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.config import TrainConfig, expand
-from wca_tf.constraints import SMALLEST_VARIANCE, CovarianceConstraint, WeightNormConstraint
+from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint
 from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
@@ -21,8 +22,6 @@ from wca_tf.files import exclusive_directory, remove_leftovers
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, best_line, load_model, save_model
 from wca_tf.progress import progress_bar
-
-OFFICIAL_SMALLEST_VARIANCE = 0.1  # of the constraint, in the authors' code
 
 
 def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
@@ -46,6 +45,8 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
     if len(training) < config.batch_size:
         raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
     model = new_model(config, training)  # before anything is written: it may refuse
+    if config.train_noise_on and not directory.backup.exists():
+        take_weights(model, config.train_noise_on)
     with exclusive_directory(directory.path):
         directory.check_same_config(config)  # another process may have come first
         if directory.last.exists():
@@ -75,8 +76,6 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
         model = _build_model(config, training, pixel_mean, pixel_std)
     finally:
         random.setstate(state)  # the caller's
-    if config.train_noise_on:
-        _take_weights(model, config.train_noise_on)
     steps = config.epochs * (len(training) // config.batch_size)
     compile_model(model, config.learning_rate, steps, config.learning_rate_schedule)
     return model
@@ -102,9 +101,16 @@ def _build_model(
     return model
 
 
-def _take_weights(model: WCANet, model_dir: str) -> None:
-    """Give `model` the features and weights of the trained undefended net in `model_dir`."""
-    source = load_model(ModelDirectory(expand(model_dir)).best)
+def take_weights(model: WCANet, model_dir: str) -> None:
+    """Give `model` the features and weights of the trained undefended net in `model_dir` (paper, E3).
+
+    Raises:
+        InputError: a directory without a finished run, a net with noise, or of another shape.
+    """
+    directory = ModelDirectory(expand(model_dir))
+    if not directory.last.exists():
+        raise InputError(f"expected a finished run of bin/train in {model_dir}, to train the noise on its net")
+    source = load_model(directory.best)
     if source.covariance != "none":
         raise InputError(f"expected a net trained with --covariance=none in {model_dir}, received {source.covariance}")
     for name in ("backbone", "bottleneck", "classifier"):
@@ -141,7 +147,11 @@ def _cosine_schedule(learning_rate: float, steps: int) -> keras.optimizers.sched
     )
 
 
-SCHEDULES = {"steps": _step_schedule, "cosine": _cosine_schedule}
+SCHEDULES = {
+    "steps": _step_schedule,
+    "cosine": _cosine_schedule,
+    "constant": lambda learning_rate, steps: learning_rate,
+}
 
 
 def _fit(
@@ -180,11 +190,14 @@ def _fit(
 
 
 def _constraints(config: TrainConfig) -> list[keras.callbacks.Callback]:
-    """The projections of `--regularizer=constraint`; the authors' code bounds the singular values from below too."""
+    """The projections of `--regularizer=constraint`; frozen weights stay as they are."""
     if config.regularizer == "penalty":
         return []
-    smallest = {"paper": SMALLEST_VARIANCE, "official": OFFICIAL_SMALLEST_VARIANCE}[config.compat]
-    return [WeightNormConstraint(config.max_weight_norm), CovarianceConstraint(config.max_variance, smallest)]
+    weights_too = not config.train_noise_on
+    if config.compat == "official":
+        return official.constraints(config.covariance, weights_too)
+    noise = CovarianceConstraint(config.max_variance)
+    return [WeightNormConstraint(config.max_weight_norm), noise] if weights_too else [noise]
 
 
 class EpochRecorder(keras.callbacks.Callback):

@@ -166,7 +166,7 @@ class RandomNetTarget:
         def mean_logits(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
             return tf.reduce_mean(self.logits(images, seed, draws), axis=0)
 
-        return RandomNetTarget(mean_logits, self.draws_per_pass, 0, self.noise_free_logits)
+        return RandomNetTarget(mean_logits, max(1, self.draws_per_pass // draws), 0, self.noise_free_logits)
 
 
 def has_noise(target: Target) -> bool:

@@ -40,7 +40,8 @@ def list_experiments() -> str:
             f"{name}: {experiment.what} ({experiment.paper})",
             f"    {experiment.nets} nets; data: {', '.join(experiment.small)}; {experiment.cost}"
             + (f"; --scale=paper: {', '.join(experiment.full)}" if experiment.full != experiment.small else ""),
-            f"    bin/reproduce --experiment={name} --scale=small --report_dir=runs/results/{name}",
+            f"    bin/reproduce --experiment={name} --scale=small --report_dir=runs/results/{name}"
+            + " --mini_imagenet=DIR" * ("mini_imagenet" in experiment.small),
         ]
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import TrainConfig, check_dataset_present, expand
+from wca_tf.config import TrainConfig, check_dataset_present, check_source_present, expand
 from wca_tf.errors import InputError
 
 
@@ -20,6 +20,8 @@ def main() -> None:
         raise InputError("expected --model_dir=DIR, where the model goes")
     model_dir = expand(flags.FLAGS.model_dir)
     check_dataset_present(config)
+    if not (model_dir / "config.json").exists():  # a run that goes on has what it needs
+        check_source_present(config)
 
     import_tensorflow()  # only when the flags are right: it takes seconds
     from wca_tf.training import train

@@ -13,8 +13,6 @@ report_dir/
 """
 
 import dataclasses
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,8 @@ from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
 from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
-from wca_tf.evaluation.outcomes import CLEAN, per_example_arrays
+from wca_tf.evaluation.identity import describe_model, digest, digest_of_net, evaluation_name, stored_results
+from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
 from wca_tf.evaluation.report import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
 from wca_tf.evaluation.summary import summarise
@@ -43,13 +42,6 @@ from wca_tf.model_dir import ModelDirectory, load_model, versions
 SCHEMA = 1
 # Written before results.json.
 WRITTEN = ("examples.npz", "report.html", "model_card.md")
-# What a report directory belongs to, as said of one that belongs to something else.
-OTHER = {
-    "model_dir": "another directory of a model",
-    "model": "another model",
-    "images_sha256": "other images",
-    "config": "another split, number of images, seed or eot_samples (or, for noise anywhere, batch_size)",
-}
 
 
 def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "") -> dict[str, Any]:
@@ -72,7 +64,7 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     identity = {
         "model_dir": str(directory.path.resolve()),
         "model": describe_model(directory),
-        "images_sha256": _digest(examples.images, examples.labels),
+        "images_sha256": digest(examples.images, examples.labels),
         "config": config.identity(),
     }
     report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
@@ -135,32 +127,12 @@ def evaluate_model(
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
     identity = {
         "model_dir": None,
-        "model": {"name": name, "sha256": _digest_of_net(model) if isinstance(model, keras.Model) else None},
-        "images_sha256": _digest(examples.images, examples.labels),
+        "model": {"name": name, "sha256": digest_of_net(model) if isinstance(model, keras.Model) else None},
+        "images_sha256": digest(examples.images, examples.labels),
         "config": config.identity(),
     }
     described = {"dataset": name, "split": "given", "training": None}
     return _evaluate(_averaged(target, config), examples, config, Path(report_dir), identity, described, model)
-
-
-def _digest(*arrays: np.ndarray) -> str:
-    """SHA-256 of the arrays' types, shapes and values."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _digest_of_net(model: keras.Model) -> str:
-    """SHA-256 of a Keras model's weights, and of its architecture where its class says how it is made."""
-    try:
-        described = keras.saving.serialize_keras_object(model)
-        described.pop("compile_config", None)  # no matter to what it answers
-    except (NotImplementedError, TypeError, ValueError):
-        described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
-    architecture = json.dumps(described, sort_keys=True, default=str)
-    return _digest(np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights))
 
 
 def _evaluate(
@@ -176,14 +148,14 @@ def _evaluate(
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
     if config.checklist and len(examples) < FEWEST:
         raise InputError(f"the checklist expects {FEWEST} images or more, received {len(examples)}")
-    stored = _stored_results(report, identity)
+    stored = stored_results(report, identity)
     if stored and _is_complete(stored, config) and all((report / name).exists() for name in WRITTEN):
         print(f"{report} has this evaluation; nothing to do")
         return stored
     settings = Settings(config.eot_samples, config.seed, config.batch_size)
     check_attacks(target, planned_attacks(config), examples, settings)
     with files.exclusive_directory(report):
-        stored = _stored_results(report, identity) or {"attacks": [], "checklist": []}
+        stored = stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
         planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
         _check_one_norm(planned, report)
@@ -203,12 +175,19 @@ def _evaluate(
             **summarise(outcomes),
             "checklist": checklist,
         }
-        arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels)
-        files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
-        write_report(report, results, outcomes, examples, model if isinstance(model, WCANet) else None)
-        files.write_json(report / "results.json", results)  # last: it says that the evaluation is complete
+        _write(report, results, outcomes, examples, model if isinstance(model, WCANet) else None)
     print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results
+
+
+def _write(
+    report: Path, results: dict[str, Any], outcomes: list[Outcome], examples: Examples, model: WCANet | None
+) -> None:
+    """Write what an evaluation leaves; results.json last, which says that it is complete."""
+    arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels)
+    files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
+    write_report(report, results, outcomes, examples, model)
+    files.write_json(report / "results.json", results)
 
 
 def planned_attacks(config: EvaluateConfig) -> list[Planned]:
@@ -253,21 +232,6 @@ def _has_checklist(stored: dict[str, Any], config: EvaluateConfig) -> bool:
     return {name for name, _ in config.parsed_attacks()} <= set(stored["checklist"][-1].get("attacks", ()))
 
 
-def describe_model(directory: ModelDirectory) -> dict[str, Any]:
-    """Which state of a model is evaluated: its epoch, whether training was complete, and its file's SHA-256."""
-    return {
-        "epoch": directory.best_epoch()["epoch"],
-        "training_complete": directory.last.exists(),
-        "sha256": files.sha256(directory.best),
-    }
-
-
-def evaluation_name(identity: dict[str, Any]) -> str:
-    """A directory name for an evaluation: equal for equal models, images and seeds alone."""
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
-    return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{digest}"
-
-
 def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) -> Examples:
     """The first `num_examples` images of the split; the validation images are those that training kept aside."""
     if config.tfds_data_dir:
@@ -282,21 +246,3 @@ def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) 
             raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
         examples = kept
     return examples.take(slice(0, config.num_examples or None))
-
-
-def _stored_results(report: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The results in `report`, if any; raises InputError when they are of another evaluation, which would be lost."""
-    for name in ("evaluation.json", "results.json"):
-        if (report / name).exists():
-            stored = files.read_json(report / name)
-            if not isinstance(stored, dict):
-                raise InputError(f"expected an object in {report / name}: name another --report_dir")
-            other = [what for key, what in OTHER.items() if stored.get(key) != identity[key]]
-            if other:
-                raise InputError(f"{report / name} is of {', '.join(other)}: name another --report_dir")
-    if not (report / "results.json").exists():
-        return None
-    results = files.read_json(report / "results.json")
-    if not isinstance(results.get("attacks"), list) or not isinstance(results.get("checklist"), list):
-        raise InputError(f"expected attacks and a checklist in {report / 'results.json'}: it is of another version")
-    return results

@@ -1,5 +1,6 @@
 """Charts of experiments, the paper's numbers and ours side by side, as PNG and SVG."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "font.size": 9,
 }
+HATCHES = ("", "///", "...")
 POWERS = [2**n for n in range(8)]  # radii times 255
 Series = dict[str, list[tuple[float, float]]]  # name -> points (epsilon, accuracy)
 NOT_PRINTED = "the paper's figure is a picture\nwithout numbers in its text"
@@ -41,15 +43,18 @@ def panels(count: int, width: float = 4.6, height: float = 3.6) -> tuple[Figure,
     return figure, list(axes)
 
 
-def bar_chart(table: Table, directory: Path, name: str) -> None:
-    """Rows as groups of bars, a colour per column: the paper's on the left, ours with intervals on the right."""
+def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str]) -> None:
+    """Rows as groups of bars, a colour per column: the paper's on the left, ours with intervals on the right.
+
+    `titles` say what the two panels are of.
+    """
     with matplotlib.rc_context(STYLE):
         columns = [c for c in table.columns if any(row.get(c, Cell()).measured for row in table.rows.values())]
         figure, axes = panels(2, max(4.6, 0.26 * len(columns) * len(table.rows)), 4.2)
-        for axis, title in zip(axes, ("paper", "here"), strict=True):
+        for axis, title in zip(axes, titles, strict=True):
             axis.set_title(title)
             for number, column in enumerate(columns):
-                _bars(axis, table, column, number, len(columns), title == "paper")
+                _bars(axis, table, column, number, len(columns), axis is axes[0])
             axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
         legend(axes[1])
         save(figure, directory, name)
@@ -65,8 +70,10 @@ def _bars(axis: Axes, table: Table, column: str, number: int, count: int, paper:
     width = 0.8 / count
     places = [i + (number - (count - 1) / 2) * width for i in range(len(cells))]
     ours = [cell.measured or {} for cell in cells]
-    heights = [cell.paper or 0 for cell in cells] if paper else [n.get("value", 0.0) for n in ours]
-    axis.bar(places, [100 * h for h in heights], width, color=COLOURS[number % len(COLOURS)], label=column)
+    heights = [cell.paper for cell in cells] if paper else [n.get("value") for n in ours]
+    known = [100 * h if h is not None else math.nan for h in heights]  # what is not known gets no bar
+    hatch = HATCHES[number // len(COLOURS) % len(HATCHES)]
+    axis.bar(places, known, width, color=COLOURS[number % len(COLOURS)], hatch=hatch, label=column)
     if not paper:
         for place, interval in zip(places, ours, strict=True):
             if "low" in interval:

@@ -1,7 +1,7 @@
 """Table 6: penalty, constraint, E1, E2, E3, AT and CT+AT."""
 
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.rows import CONTROL_COLUMNS, CONTROLS
+from wca_tf.experiments.rows import CONTROL_COLUMNS, CONTROLS, E3_NOTE
 from wca_tf.experiments.run import EPSILON, Run, parse_radii
 from wca_tf.experiments.tables import Table
 
@@ -16,5 +16,6 @@ def reproduce(run: Run) -> Table:
         for place, attack in enumerate(CONTROL_COLUMNS):
             table.add(row.label, attack, evaluated.number(attack, radius), row.paper[place] if row.paper else None)
     table.notes = run.notes(dataset, tuple(dict.fromkeys(row.variant for row in CONTROLS)), ["pgd"])
-    bar_chart(table, run.report_dir, "controls")
+    table.notes.append(E3_NOTE)
+    bar_chart(table, run.report_dir, "controls", ("paper, CIFAR-10", f"here, {dataset}"))
     return table

@@ -27,5 +27,5 @@ def reproduce(run: Run) -> Table:
             table.add(row, f"{label}, median l2", text=f"{distance:.3f}")
     table.notes = run.notes(dataset, tuple(variant for _, variant in NETS), ["cw", "n_pixel"])
     table.notes.append("C&W has no radius: on a random net its accuracy says how large the noise is beside kappa")
-    bar_chart(table, run.report_dir, "cw_and_pixels")
+    bar_chart(table, run.report_dir, "cw_and_pixels", ("paper, CIFAR-10", f"here, {dataset}"))
     return table

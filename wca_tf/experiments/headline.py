@@ -12,9 +12,10 @@ ROWS = {"none": (0.933, 0.149, 0.039), "anisotropic": (0.932, 0.776, 0.714)}
 def reproduce(run: Run) -> Table:
     """A row per net; the paper's FGSM, PGD and Square beside ours, then what the adaptive suite leaves."""
     [dataset] = run.datasets
-    table = Table(f"{dataset}, ResNet-18, epsilon = 8/255: Tables 1 and 4 of the paper", [])
+    backbone = run.net(dataset, "none").backbone
+    table = Table(f"{dataset}, {backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
     for label, variant in NETS:
         add_honest_cells(table, label, run, dataset, variant, ROWS[variant], PAPER["square", variant][4] / 100)
     table.notes = run.notes(dataset, tuple(variant for _, variant in NETS), ["square"])
-    bar_chart(table, run.report_dir, "headline")
+    bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"))
     return table

@@ -3,7 +3,7 @@
 from typing import Any
 
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.rows import CONTROLS, Row, ablation_rows
+from wca_tf.experiments.rows import CONTROLS, E3_NOTE, Row, ablation_rows
 from wca_tf.experiments.run import EPSILON, Run, parse_radii
 from wca_tf.experiments.tables import Table
 
@@ -21,7 +21,8 @@ def reproduce(run: Run) -> Table:
     table.notes.append(
         "E1 changes the attack, not the net: under the adaptive suite, which needs no draws, it is the penalty's row"
     )
-    bar_chart(table, run.report_dir, "honest")
+    table.notes.append(E3_NOTE)
+    bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {dataset}"))
     return table
 
 
@@ -50,8 +51,9 @@ def add_honest_cells(
     for attack in ("clean", "fgsm", "pgd"):
         table.add(label, attack, evaluated.number(attack, radius), theirs.get(attack))
     for attack in suite:
-        printed = papers_square if attack.startswith("square") else None
-        table.add(label, f"{attack}, expected", evaluated.number(attack, radius, "expected_accuracy"), printed)
+        if attack.startswith("square") and papers_square is not None:
+            table.add(label, attack, evaluated.number(attack, radius), papers_square)
+        table.add(label, f"{attack}, expected", evaluated.number(attack, radius, "expected_accuracy"))
     worst = evaluated.worst_case(["fgsm", "pgd", *suite], radius)
     table.add(label, WORST, worst)
     overstated = evaluated.number("pgd", radius, "expected_accuracy")["value"] - worst["value"]

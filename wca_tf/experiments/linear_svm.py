@@ -133,7 +133,7 @@ class LinearSVM:
 def train_svm(
     images: np.ndarray, labels: np.ndarray, covariance: str, seed: int, descent: Descent = DESCENT
 ) -> LinearSVM:
-    """Fit PCA, then minimise hinge − ln(wᵀ Sigma w) + weight_decay/2 (‖w‖² + ‖L‖²) (paper, Eq. 2 to 4).
+    """Fit PCA, then minimise hinge − ln(wᵀ Sigma w) + weight_decay/2 (‖w‖² + ‖L‖²) (paper, Eq. 1 and 3).
 
     The hinge loss is that of noisy outputs. The same arguments give the same SVM, to the bit.
 

@@ -1,6 +1,10 @@
 """reproduce(config): run an experiment of the paper and leave its table and figures in a directory."""
 
+from pathlib import Path
+
+from wca_tf import files
 from wca_tf.config import ReproduceConfig, config_to_json
+from wca_tf.errors import InputError
 from wca_tf.experiments import EXPERIMENTS, run_experiment
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import check_data_present
@@ -18,8 +22,20 @@ def reproduce(config: ReproduceConfig) -> Table:
     check_data_present(config)
     run = Run(config)
     experiment = EXPERIMENTS[config.experiment]
+    _check_own(config, run.report_dir / "table.json")
     with exclusive_directory(run.report_dir):
         table = run_experiment(config.experiment, run)
         about = {"experiment": config.experiment, "paper": experiment.paper, "scale": config.scale}
         write_table(table, run.report_dir, {**about, "config": config_to_json(config), "versions": versions()})
     return table
+
+
+def _check_own(config: ReproduceConfig, path: Path) -> None:
+    """Raise InputError when the report directory holds another experiment's table, or one of another scale."""
+    if not path.exists():
+        return
+    stored = files.read_json(path)
+    other = [stored.get(name) for name in ("experiment", "scale")] if isinstance(stored, dict) else []
+    if other != [config.experiment, config.scale]:
+        what = " at scale ".join(map(str, other)) or "something else"
+        raise InputError(f"{path} is of {what}: name another --report_dir")

@@ -50,4 +50,8 @@ CONTROLS = (
     Row("WCA-Net: CT+AT", "ct_at", {}, (0.900, 0.756, 0.707)),
     Row("No Defense: AT (not in the paper)", "none_at"),
 )
+E3_NOTE = (
+    "E3: the noise is trained on the undefended net; in the authors' code the first stage, without noise, already has "
+    "the alignment term"
+)
 CONTROL_COLUMNS = ("clean", "fgsm", "pgd")

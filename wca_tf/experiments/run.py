@@ -102,11 +102,11 @@ class Run:
         report_dir = model_dir / "evaluations" / named
         return Evaluated(evaluate(config, model_dir, report_dir), report_dir)
 
-    def notes(self, dataset: str, variants: tuple[str, ...], attacks: list[str]) -> list[str]:
-        """How this run differs from the paper's, for its table."""
+    def notes(self, dataset: str, variants: tuple[str, ...], attacks: list[str], **changes: Any) -> list[str]:
+        """How this run differs from the paper's, for its table; `changes` are to the nets' TrainConfig."""
         alike: dict[str, list[str]] = {}
         for variant in variants:
-            differs = differences(self.net(dataset, variant), dataset, variant)
+            differs = differences(dataclasses.replace(self.net(dataset, variant), **changes), dataset, variant)
             alike.setdefault("; ".join(differs) or "as in the paper", []).append(variant)
         notes = [f"{dataset} ({', '.join(names)}): {differs}" for differs, names in alike.items()]
         papers = EXPERIMENTS[self.config.experiment].full

@@ -17,7 +17,8 @@ IMAGENET = {
 
 def reproduce(run: Run) -> Table:
     """A row per net; for the wide net a column per radius of PGD."""
-    table = Table("Larger nets and images: Tables 7 and 9 of the paper", ["clean", "fgsm 8/255", "pgd 8/255"])
+    columns = ["clean", f"fgsm {EPSILON}", *(f"pgd {radius}" for radius in RADII.split(","))]
+    table = Table("Larger nets and images: Tables 7 and 9 of the paper", columns)
     for dataset in ("imagenette", "mini_imagenet"):
         for label, variant in NETS:
             evaluated = run.evaluated(dataset, variant, ["fgsm", "pgd"])
@@ -34,5 +35,5 @@ def reproduce(run: Run) -> Table:
         for text, radius, theirs in zip(RADII.split(","), parse_radii(RADII), paper[1:], strict=True):
             table.add(f"WRN-34-10, {label}", f"pgd {text}", evaluated.number("pgd", radius), theirs)
     table.notes += run.notes("cifar10_wide", tuple(variant for _, variant in NETS), ["pgd"])
-    bar_chart(table, run.report_dir, "scale")
+    bar_chart(table, run.report_dir, "scale", ("paper", "here"))
     return table

@@ -8,7 +8,7 @@ from typing import Any
 
 from wca_tf.config import DataConfig, ReproduceConfig, TrainConfig, check_dataset_present, config_to_json
 from wca_tf.errors import InputError
-from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments import EXPERIMENTS, LARGER
 
 Changes = dict[str, Any]
 FOLDER = "folder:"  # mini-ImageNet's, which --mini_imagenet completes
@@ -29,7 +29,12 @@ PAPER: dict[str, Changes] = {
 }
 PAPER_EPOCHS = 600
 
-_UNDEFENDED: Changes = {"covariance": "none", "learning_rate": 1e-3, "weight_decay": 0.0}
+_UNDEFENDED: Changes = {
+    "covariance": "none",
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "constant",
+    "weight_decay": 0.0,
+}
 VARIANTS: dict[str, Changes] = {
     "none": _UNDEFENDED,
     "isotropic": {"covariance": "isotropic"},
@@ -126,8 +131,10 @@ def _tiny(dataset: str, variant: str) -> Changes:
 
 def _small(dataset: str, variant: str) -> Changes:
     """For hours on 2 cores: fewer epochs, a learning rate for them, and adversarial training on fewer images."""
-    changes: Changes = {"epochs": 10, "learning_rate": 1e-3}
-    if dataset != "fashion_mnist":
+    changes: Changes = {"epochs": 10, "learning_rate": 1e-3, "learning_rate_schedule": "steps"}
+    if dataset in LARGER:
+        changes |= {"epochs": 2, "max_train_examples": 5_000}
+    elif dataset != "fashion_mnist":
         changes = {"epochs": 8, "learning_rate": 2e-3, "learning_rate_schedule": "cosine"}
         changes |= {"validation_split": 0.0, "precision": "mixed_bfloat16"}
     if VARIANTS[variant].get("adversarial"):

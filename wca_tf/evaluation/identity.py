@@ -1,0 +1,74 @@
+"""What a report directory belongs to: one model, and one choice of images, seed and draws."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from wca_tf import files
+from wca_tf.errors import InputError
+from wca_tf.model_dir import ModelDirectory
+
+# What a report directory belongs to, as said of one that belongs to something else.
+OTHER = {
+    "model_dir": "another directory of a model",
+    "model": "another model",
+    "images_sha256": "other images",
+    "config": "another split, number of images, seed, eot_samples, average_draws (or, for noise anywhere, batch_size)",
+}
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """SHA-256 of the arrays' types, shapes and values."""
+    hashed = hashlib.sha256()
+    for array in arrays:
+        hashed.update(f"{array.dtype}{array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
+
+
+def digest_of_net(model: keras.Model) -> str:
+    """SHA-256 of a Keras model's weights, and of its architecture where its class says how it is made."""
+    try:
+        described = keras.saving.serialize_keras_object(model)
+        described.pop("compile_config", None)  # no matter to what it answers
+    except (NotImplementedError, TypeError, ValueError):
+        described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    architecture = json.dumps(described, sort_keys=True, default=str)
+    return digest(np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights))
+
+
+def describe_model(directory: ModelDirectory) -> dict[str, Any]:
+    """Which state of a model is evaluated: its epoch, whether training was complete, and its file's SHA-256."""
+    return {
+        "epoch": directory.best_epoch()["epoch"],
+        "training_complete": directory.last.exists(),
+        "sha256": files.sha256(directory.best),
+    }
+
+
+def evaluation_name(identity: dict[str, Any]) -> str:
+    """A directory name for an evaluation: equal for equal models, images and seeds alone."""
+    hashed = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{hashed}"
+
+
+def stored_results(report: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The results in `report`, if any; raises InputError when they are of another evaluation, which would be lost."""
+    for name in ("evaluation.json", "results.json"):
+        if (report / name).exists():
+            stored = files.read_json(report / name)
+            if not isinstance(stored, dict):
+                raise InputError(f"expected an object in {report / name}: name another --report_dir")
+            other = [what for key, what in OTHER.items() if stored.get(key) != identity[key]]
+            if other:
+                raise InputError(f"{report / name} is of {', '.join(other)}: name another --report_dir")
+    if not (report / "results.json").exists():
+        return None
+    results = files.read_json(report / "results.json")
+    if not isinstance(results.get("attacks"), list) or not isinstance(results.get("checklist"), list):
+        raise InputError(f"expected attacks and a checklist in {report / 'results.json'}: it is of another version")
+    return results
