@@ -92,7 +92,7 @@ def test_the_table_has_the_evaluations_numbers(directory):
 def test_every_rows_numbers_are_of_its_own_evaluation(name, directory):
     table = reproduce(ask(directory, name))
     run = Run(ask(directory, name))
-    rows = {"controls": CONTROLS, "honest": honest_rows("digits")}.get(name)
+    rows = {"controls": CONTROLS, "honest": honest_rows()}.get(name)
     rows = rows or [Row(label, variant) for label, variant in NETS]
     for row in rows:
         asked = "-".join(["test-20", *(f"{key}={value}" for key, value in row.asked.items())])
@@ -245,7 +245,7 @@ def test_the_papers_numbers_are_shares_and_rows_are_its_own():
 
 
 def test_the_honest_table_has_every_net_of_ablation_and_controls_once():
-    rows = honest_rows("fashion_mnist")
+    rows = honest_rows()
     nets = [(row.variant, tuple(row.asked)) for row in rows]
     assert len(set(nets)) == len(nets)
     wanted = {row.variant for row in CONTROLS} | {row.variant for row in ablation_rows("cifar10")}

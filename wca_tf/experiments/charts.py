@@ -22,7 +22,6 @@ STYLE: Any = {
 HATCHES = ("", "///", "...")
 POWERS = [2**n for n in range(8)]  # radii times 255
 Series = dict[str, list[tuple[float, float]]]  # name -> points (epsilon, accuracy)
-NOT_PRINTED = "the paper's figure is a picture\nwithout numbers in its text"
 
 
 def save(figure: Figure, directory: Path, name: str) -> None:
@@ -91,5 +90,3 @@ def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool
     if logarithmic:
         axis.set_xscale("log", base=2)
         axis.set_xticks(POWERS, [str(power) for power in POWERS])
-    if not any(series.values()):
-        axis.text(0.5, 0.5, NOT_PRINTED, transform=axis.transAxes, ha="center", va="center")
