@@ -31,14 +31,16 @@ def save(figure: Figure, directory: Path, name: str) -> None:
         files.write_atomically(directory / f"{name}.svg", lambda path: figure.savefig(path, metadata={"Date": None}))
 
 
-def panels(count: int, width: float = 4.6, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """A figure of so many axes side by side, with one scale from 0 to 100 %."""
+def panels(
+    count: int, width: float = 4.6, height: float = 3.6, label: str = "accuracy, %"
+) -> tuple[Figure, list[Axes]]:
+    """A figure of so many axes side by side with one scale, which goes from 0 to 100 where it is accuracy."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * count, height), layout="constrained")
         axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
-    for axis in axes:
-        axis.set_ylim(0, 100)
-    axes[0].set_ylabel("accuracy, %")
+    if label.endswith("%"):
+        axes[0].set_ylim(0, 100)
+    axes[0].set_ylabel(label)
     return figure, list(axes)
 
 

@@ -24,6 +24,7 @@ def reproduce(run: Run) -> Table:
     """A row per criterion, a column per net: passed or FAILED, with the evidence."""
     [dataset] = run.datasets
     table = Table(f"Gradient obfuscation on {dataset}, epsilon = 8/255: section 4.5 of the paper", ["paper"])
+    table.legend = "Each criterion with its evidence: means of the exact P(correct)."
     found: dict[str, list[dict[str, Any]]] = {}
     for label, variant in ABLATION_LABELS:
         images = run.scale.checklist_images
@@ -33,7 +34,7 @@ def reproduce(run: Run) -> Table:
             table.add(item["criterion"], "paper", text="passed" if place < PAPERS_CRITERIA else "not examined")
             table.add(item["criterion"], label, text=f"{_verdict(item)}: {item['evidence']}")
     _add_scale_of_logits(table, run, dataset)
-    _draw(run, found)
+    _draw(run, dataset, found)
     table.notes = run.notes(dataset, tuple(variant for _, variant in ABLATION_LABELS), ATTACKS)
     table.notes[-1] = f"{run.scale.checklist_images} test images"
     return table
@@ -41,15 +42,14 @@ def reproduce(run: Run) -> Table:
 
 def _add_scale_of_logits(table: Table, run: Run, dataset: str) -> None:
     """How noise and margins of the logits grew over training, which saturates cross-entropy; in a figure too."""
-    figure, axes = panels(2)
+    figure, axes = panels(2, label="logits")
     for axis, title in zip(axes, SCALES_OF_LOGITS, strict=True):
         axis.set_title(title)
         axis.set_xlabel("epoch")
-        axis.set_ylim(auto=True)
         axis.set_yscale("log")
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter(ticker.ScalarFormatter())
-        axis.yaxis.set_minor_formatter(ticker.ScalarFormatter())
-    axes[0].set_ylabel("logits")
+        axis.yaxis.set_minor_formatter(ticker.NullFormatter())
     for place, (label, variant) in enumerate(NOISY):
         directory = ModelDirectory(run.model_dir(dataset, variant))
         num_classes = len(directory.read_config()["dataset"]["class_names"])
@@ -60,7 +60,7 @@ def _add_scale_of_logits(table: Table, run: Run, dataset: str) -> None:
             table.add(
                 f"in training: {row}",
                 label,
-                text=f"{values[0]:.2g} in epoch 1, {values[-1]:.2g} in epoch {len(values)}",
+                text=f"{values[0]:.1f} in epoch 1, {values[-1]:.1f} in epoch {len(values)}",
             )
             axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, color=COLOURS[place], label=label)
     legend(axes[-1])
@@ -71,10 +71,10 @@ def _verdict(item: dict[str, Any]) -> str:
     return {True: "passed", False: "FAILED", None: "does not apply"}[item["passed"]]
 
 
-def _draw(run: Run, found: dict[str, list[dict[str, Any]]]) -> None:
+def _draw(run: Run, dataset: str, found: dict[str, list[dict[str, Any]]]) -> None:
     """A square per criterion and net, and beside them what the paper says of its net."""
     colours = {True: "#1f9e77", False: "#d9632a", None: "#cccccc"}
-    figure, [axis] = panels(1, 9.0, 4.4)
+    figure, [axis] = panels(1, 9.0, 4.4, label="")
     criteria = [item["criterion"] for item in next(iter(found.values()))]
     columns: dict[str, list[bool | None]] = {
         "paper": [True] * PAPERS_CRITERIA + [None] * (len(criteria) - PAPERS_CRITERIA),
@@ -86,7 +86,7 @@ def _draw(run: Run, found: dict[str, list[dict[str, Any]]]) -> None:
             axis.text(x, y, {True: "passed", False: "failed", None: "–"}[passed], ha="center", va="center", fontsize=8)
     axis.set_xlim(-0.5, len(columns) - 0.5)
     axis.set_ylim(len(criteria) - 0.5, -0.5)
-    axis.set_ylabel("")
-    axis.set_xticks(range(len(columns)), list(columns))
+    axis.set_xticks(range(len(columns)), [label.replace(" ", "\n") for label in columns])
+    axis.set_title(f"{dataset}, epsilon = 8/255; the paper's column is of CIFAR-10")
     axis.set_yticks(range(len(criteria)), criteria)
     save(figure, run.report_dir, "obfuscation")
