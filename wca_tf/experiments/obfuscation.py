@@ -87,6 +87,6 @@ def _draw(run: Run, dataset: str, found: dict[str, list[dict[str, Any]]]) -> Non
     axis.set_xlim(-0.5, len(columns) - 0.5)
     axis.set_ylim(len(criteria) - 0.5, -0.5)
     axis.set_xticks(range(len(columns)), [label.replace(" ", "\n") for label in columns])
-    axis.set_title(f"{dataset}, epsilon = 8/255; the paper's column is of CIFAR-10")
+    figure.suptitle(f"epsilon = 8/255; paper: CIFAR-10, the others: {dataset}", fontsize=10)
     axis.set_yticks(range(len(criteria)), criteria)
     save(figure, run.report_dir, "obfuscation")
