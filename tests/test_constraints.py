@@ -108,9 +108,9 @@ def test_after_a_step_weights_and_covariance_are_numpys_projections(covariance):
 def test_the_alignment_term_grows_to_its_bound_and_no_further(covariance):
     """w_iᵀ Sigma w_i is at most γ² times the largest variance, for each of the classes."""
     images, labels = toy_data(96)
-    model = make_model(covariance, learning_rate=0.05, weight_decay=0.0)
+    model = make_model(covariance, learning_rate=0.1, weight_decay=0.0)
     constraints = [WeightNormConstraint(2.0), CovarianceConstraint(0.25)]
-    history = model.fit(images, labels, epochs=40, callbacks=constraints, verbose=0).history
+    history = model.fit(images, labels, epochs=20, callbacks=constraints, verbose=0).history
     bound = CLASSES * np.log(2.0**2 * 0.25)
     assert history["alignment"][-1] < bound + 1e-3
     assert model.noise.alignment_term(model.classifier.kernel).numpy() > bound - 0.5

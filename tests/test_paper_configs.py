@@ -67,9 +67,10 @@ def test_every_experiment_of_the_paper_has_an_undefended_and_a_defended_net(conf
     defended = ("isotropic", "anisotropic") if experiment in ABLATION else ("anisotropic",)
     undefended = configs[f"{experiment}_none"]
     assert (undefended.learning_rate, undefended.weight_decay) == (1e-3, 0)
+    assert undefended.learning_rate_schedule == "constant"
     for covariance in defended:
         config = configs[f"{experiment}_{covariance}"]
-        same = {"learning_rate": 1e-3, "weight_decay": 0.0, "covariance": "none"}
+        same = {"learning_rate": 1e-3, "weight_decay": 0.0, "covariance": "none", "learning_rate_schedule": "constant"}
         assert dataclasses.replace(config, **same) == undefended
         assert config.learning_rate == (1e-4 if config.backbone == "lenet_plus_plus" else 1e-2)
         assert config.weight_decay == 1e-4

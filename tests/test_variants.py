@@ -155,7 +155,8 @@ def test_bounds_of_the_constraint_are_above_zero(name, value):
 
 
 def test_a_constrained_run_keeps_its_bounds_and_has_no_penalty(tiny_config, tmp_path):
-    config = dataclasses.replace(tiny_config, epochs=2, regularizer="constraint", max_weight_norm=0.8, max_variance=0.5)
+    options = {"epochs": 1, "max_train_examples": 128, "max_weight_norm": 0.8, "max_variance": 0.5}
+    config = dataclasses.replace(tiny_config, regularizer="constraint", **options)
     line = train(config, tmp_path / "model")
     model = load_model(ModelDirectory(tmp_path / "model").last)
     assert np.linalg.norm(model.classifier.kernel, axis=0).max() < 0.8 + 1e-6
@@ -168,12 +169,12 @@ def test_a_constrained_run_keeps_its_bounds_and_has_no_penalty(tiny_config, tmp_
 
 
 def test_without_validation_images_all_are_trained_on_and_the_last_epoch_is_the_model(tiny_config, tmp_path):
-    config = dataclasses.replace(tiny_config, epochs=2, validation_split=0.0)
+    config = dataclasses.replace(tiny_config, epochs=2, validation_split=0.0, max_train_examples=128)
     line = train(config, tmp_path / "model")
     directory = ModelDirectory(tmp_path / "model")
     assert line["epoch"] == 2
     assert "val_accuracy" not in line
-    assert directory.read_config()["dataset"]["num_train_examples"] == 256
+    assert directory.read_config()["dataset"]["num_train_examples"] == 128
     best, last = load_model(directory.best), load_model(directory.last)
     assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(best.weights, last.weights, strict=True))
     with pytest.raises(InputError, match="--split=test"):

@@ -120,12 +120,12 @@ def train_changes(dataset: str, variant: str, scale: str) -> Changes:
 def _tiny(dataset: str, variant: str) -> Changes:
     """Digits of the least size that the backbone takes, for seconds."""
     size = {"cifar10_wide": 8, "imagenette": 32, "mini_imagenet": 32}.get(dataset, 25)
-    few = 64 if dataset == "cifar10_wide" else 512
-    changes = {"dataset": "digits", "image_size": size, "max_train_examples": few, "batch_size": 32, "epochs": 3}
+    few = 64 if dataset == "cifar10_wide" else 256
+    changes = {"dataset": "digits", "image_size": size, "max_train_examples": few, "batch_size": 32, "epochs": 2}
     if PAPER[dataset].get("backbone") == "resnet18":
         changes["backbone"] = "lenet_plus_plus"
     if VARIANTS[variant].get("adversarial"):
-        changes |= {"max_train_examples": 128, "epochs": 2}
+        changes |= {"max_train_examples": 128}
     return {**changes, "learning_rate": 1e-3, "augmentation": "none"}
 
 
