@@ -154,6 +154,10 @@ def test_every_attack_can_be_named_in_an_evaluation(name):
         ("apgd_ce:rho=0", "rho"),
         ("transfer:climbs=loss", "climbs"),
         ("random_sampling:points=0", "points"),
+        ("pgd:steps=1000001", "steps from 0 to 1000000"),
+        ("n_pixel:population=3", "population from 4"),
+        ("n_pixel:crossover=1.1", "crossover from 0 to 1"),
+        ("cw:objective=dlr", "objective among expected_margin, margin, z_margin"),
     ],
 )
 def test_a_wrong_attack_is_an_input_error_that_names_what_is_wrong(attack, named):

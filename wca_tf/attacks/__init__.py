@@ -121,6 +121,10 @@ ATTACKS: dict[str, AttackEntry] = {
 }
 _OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
 _CHOICES = {"objective": _OBJECTIVES, "climbs": _OBJECTIVES, "norm": ("linf", "l2")}
+_CHOICES_OF = {("cw", "objective"): ("expected_margin", "margin", "z_margin")}  # where an attack has fewer
+_LEAST = {"population": 4}
+_MOST = {"crossover": 1.0}
+_MOST_WHOLE = 1_000_000  # steps or draws; more is a slip of the pen
 _ZERO_IS_FINE = ("confidence", "bound")
 
 
@@ -139,7 +143,7 @@ def parse_attack(text: str, eot_samples: int = 50) -> dict[str, Any]:
         key, _, value = assignment.partition("=")
         if key not in parameters:
             raise InputError(f"expected a parameter of {name} among {', '.join(parameters)}; received {assignment!r}")
-        parameters[key] = _parse_value(key, value, parameters[key])
+        parameters[key] = _parse_value(key, value, parameters[key], _CHOICES_OF.get((name, key), _CHOICES.get(key)))
     return parameters
 
 
@@ -170,14 +174,17 @@ def build_attack(text: str, epsilon: float | None = None, eot_samples: int = 50)
     return getattr(module, entry.class_name)(**parameters)
 
 
-def _parse_value(key: str, text: str, default: Any) -> Any:
+def _parse_value(key: str, text: str, default: Any, choices: tuple[str, ...] | None) -> Any:
     kind = type(default)
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
         raise InputError(f"expected {key} to be a {kind.__name__}, received {text!r}") from None
-    if key in _CHOICES and value not in _CHOICES[key]:
-        raise InputError(f"expected {key} among {', '.join(_CHOICES[key])}; received {text!r}")
+    if choices and value not in choices:
+        raise InputError(f"expected {key} among {', '.join(choices)}; received {text!r}")
     if kind in (int, float) and not 0 < value < math.inf and not (value == 0 and key in _ZERO_IS_FINE):
         raise InputError(f"expected {key} above 0 and finite, received {text!r}")
+    least, most = _LEAST.get(key, 0), _MOST.get(key, _MOST_WHOLE if kind is int else math.inf)
+    if kind in (int, float) and not least <= value <= most:
+        raise InputError(f"expected {key} from {least} to {most}, received {text!r}")
     return value
