@@ -461,17 +461,9 @@ def test_an_evaluation_that_exists_is_not_made_again(report, trained, capsys):
     assert "nothing to do" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("attack", "message"),
-    [
-        ("transfer:source=/nowhere", "/nowhere/model.keras: there is none"),
-        ("n_pixel:population=3", "population of 4 or more"),
-        ("pgd:steps=10000000", "steps"),
-    ],
-)
-def test_an_attack_that_cannot_be_built_is_refused_before_anything_is_written(trained, tmp_path, attack, message):
-    config = dataclasses.replace(CONFIG, attacks=f"fgsm,{attack}", epsilons="0.1")
-    with pytest.raises(InputError, match=message) as raised:
+def test_an_attack_that_cannot_be_built_is_refused_before_anything_is_written(trained, tmp_path):
+    config = dataclasses.replace(CONFIG, attacks="fgsm,transfer:source=/nowhere", epsilons="0.1")
+    with pytest.raises(InputError, match="/nowhere/model.keras: there is none") as raised:
         evaluate(config, trained, tmp_path / "report")
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "report").exists()
