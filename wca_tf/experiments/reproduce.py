@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from wca_tf import files
-from wca_tf.config import ReproduceConfig, config_to_json
+from wca_tf.config import ReproduceConfig
 from wca_tf.errors import InputError
 from wca_tf.experiments import EXPERIMENTS, run_experiment
 from wca_tf.experiments.run import Run
@@ -26,7 +26,7 @@ def reproduce(config: ReproduceConfig) -> Table:
     with exclusive_directory(run.report_dir):
         table = run_experiment(config.experiment, run)
         about = {"experiment": config.experiment, "paper": experiment.paper, "scale": config.scale}
-        write_table(table, run.report_dir, {**about, "config": config_to_json(config), "versions": versions()})
+        write_table(table, run.report_dir, {**about, "versions": versions()})
     return table
 
 
