@@ -27,7 +27,15 @@ def _basic_block(features: keras.KerasTensor, filters: int, strides: int, precis
 def _convolution(
     features: keras.KerasTensor, filters: int, strides: int, precision: str, kernel_size: int = 3, relu: bool = True
 ) -> keras.KerasTensor:
-    features = layers.Conv2D(
+    features = batch_normalised(convolution(features, filters, strides, precision, kernel_size), precision)
+    return layers.ReLU(dtype=precision)(features) if relu else features
+
+
+def convolution(
+    features: keras.KerasTensor, filters: int, strides: int, precision: str, kernel_size: int = 3
+) -> keras.KerasTensor:
+    """A convolution as in all residual nets here: without bias, from He's start."""
+    return layers.Conv2D(
         filters,
         kernel_size,
         strides,
@@ -36,5 +44,8 @@ def _convolution(
         kernel_initializer="he_normal",
         dtype=precision,
     )(features)
-    features = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=precision)(features)
-    return layers.ReLU(dtype=precision)(features) if relu else features
+
+
+def batch_normalised(features: keras.KerasTensor, precision: str) -> keras.KerasTensor:
+    """Batch normalisation with the constants of PyTorch's."""
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=precision)(features)

@@ -3,6 +3,8 @@
 import keras
 from keras import layers
 
+from wca_tf.backbones.resnet import batch_normalised, convolution
+
 STEM_FILTERS = 16
 GROUP_FILTERS = (160, 320, 640)  # ten times ResNet's 16, 32, 64
 BLOCKS_PER_GROUP = 5  # (34 - 4) / 6
@@ -11,7 +13,7 @@ BLOCKS_PER_GROUP = 5  # (34 - 4) / 6
 def wide_resnet34_10(image_shape: tuple[int, int, int], precision: str = "float32") -> keras.Model:
     """A 3×3 stem, three groups of five blocks with strides 1, 2, 2, then global average pooling: 640 features."""
     images = keras.Input(image_shape, name="images")
-    features = _convolution(images, STEM_FILTERS, 1, precision)
+    features = convolution(images, STEM_FILTERS, 1, precision)
     for group, filters in enumerate(GROUP_FILTERS):
         for block in range(BLOCKS_PER_GROUP):
             features = _block(features, filters, 2 if group > 0 and block == 0 else 1, precision)
@@ -23,26 +25,11 @@ def _block(features: keras.KerasTensor, filters: int, strides: int, precision: s
     """Pre-activated: activation and convolution, twice, beside the input; or, widening, beside its 1×1 convolution."""
     activated = _activation(features, precision)
     widens = features.shape[-1] != filters
-    shortcut = _convolution(activated, filters, strides, precision, kernel_size=1) if widens else features
-    residual = _convolution(activated, filters, strides, precision)
-    residual = _convolution(_activation(residual, precision), filters, 1, precision)
+    shortcut = convolution(activated, filters, strides, precision, kernel_size=1) if widens else features
+    residual = convolution(activated, filters, strides, precision)
+    residual = convolution(_activation(residual, precision), filters, 1, precision)
     return layers.Add(dtype=precision)([residual, shortcut])
 
 
 def _activation(features: keras.KerasTensor, precision: str) -> keras.KerasTensor:
-    features = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=precision)(features)
-    return layers.ReLU(dtype=precision)(features)
-
-
-def _convolution(
-    features: keras.KerasTensor, filters: int, strides: int, precision: str, kernel_size: int = 3
-) -> keras.KerasTensor:
-    return layers.Conv2D(
-        filters,
-        kernel_size,
-        strides,
-        padding="same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        dtype=precision,
-    )(features)
+    return layers.ReLU(dtype=precision)(batch_normalised(features, precision))
