@@ -10,11 +10,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.projected_gradient import ProjectedGradient
-from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.attacks.target import HeadNoiseTarget
 from wca_tf.official import ADVERSARIAL_EPSILON, ADVERSARIAL_STEP
 from wca_tf.seeds import fold_in, make_seed
 
@@ -39,8 +37,8 @@ class AdversarialTraining:
         indices = tf.range(tf.shape(images)[0], dtype=tf.int64)
         batch = Batch(images, tf.cast(tf.reshape(labels, [-1]), tf.int64), indices)
         seed = fold_in(make_seed(model.seed), 2, model.optimizer.iterations)
-        # Keras traces training steps without AutoGraph, which the attack's loop needs.
         attack = self.attack if model.noise else dataclasses.replace(self.attack, eot_samples=1)
+        # Keras traces training steps without AutoGraph, which the attack's loop needs.
         perturb = tf.function(attack.perturb, jit_compile=False)
         adversarial = perturb(self.target(model), batch, attack.radius, seed)
         adversarial = tf.stop_gradient(tf.ensure_shape(adversarial, images.shape))
@@ -66,18 +64,8 @@ class OfficialAdversarialTraining(AdversarialTraining):
 class OfficialProjectedGradient(ProjectedGradient):
     """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all so far."""
 
-    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        ball = BALLS[self.norm]
-        start = ball.random_start(fold_in(seed, 0), batch.indices, batch.images.shape[1:], epsilon)
-        adversarial = tf.clip_by_value(batch.images + start, 0.0, 1.0)
-        total = tf.zeros_like(adversarial)
-        for step in tf.range(self.steps):
-            total += expected_gradient(
-                target, adversarial, batch, fold_in(seed, 1, step), objective=self.objective, draws=self.eot_samples
-            ).gradient
-            moved = adversarial + self.relative_step_size * epsilon * ball.steepest_step(total)
-            adversarial = tf.clip_by_value(batch.images + ball.project(moved - batch.images, epsilon), 0.0, 1.0)
-        return adversarial
+    def ascent(self, before: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        return before + gradient
 
 
 def adversary(name: str, epsilon: float, compat: str) -> AdversarialTraining | None:

@@ -42,11 +42,17 @@ class ProjectedGradient(BallAttack):
         if self.random_start:
             start = ball.random_start(fold_in(seed, 0), batch.indices, adversarial.shape[1:], epsilon)
             adversarial = tf.clip_by_value(batch.images + start, 0.0, 1.0)
+        ascent = tf.zeros_like(adversarial)
         for step in tf.range(self.steps):
             step_seed = fold_in(seed, 1, step)
             gradient = expected_gradient(
                 target, adversarial, batch, step_seed, objective=self.objective, draws=self.eot_samples
             ).gradient
-            moved = adversarial + self.relative_step_size * epsilon * ball.steepest_step(gradient)
+            ascent = self.ascent(ascent, gradient)
+            moved = adversarial + self.relative_step_size * epsilon * ball.steepest_step(ascent)
             adversarial = tf.clip_by_value(batch.images + ball.project(moved - batch.images, epsilon), 0.0, 1.0)
         return adversarial
+
+    def ascent(self, before: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        """What a step climbs, from what the step before climbed and the gradient, each [B, H, W, channels]."""
+        return gradient
