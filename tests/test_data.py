@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import shutil
@@ -486,12 +487,28 @@ def test_augmented_batches_are_crops_at_every_offset_and_half_are_mirrored():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_evaluation_batches_keep_the_order_and_the_last_partial_batch(dtype):
+def test_evaluation_batches_keep_the_order_and_fill_the_last_one_with_weights_of_zero(dtype):
     examples = make_examples(23, dtype=dtype)
-    batches = list(evaluation_batches(examples, 10).as_numpy_iterator())
-    assert [len(labels) for _, labels in batches] == [10, 10, 3]
-    assert np.concatenate([labels for _, labels in batches]).tolist() == list(range(23))
-    images = np.concatenate([images for images, _ in batches])
+    images, labels, weights = (
+        np.concatenate(parts) for parts in zip(*evaluation_batches(examples, 10).as_numpy_iterator(), strict=True)
+    )
+    assert weights.tolist() == 23 * [1.0] + 7 * [0.0]
+    assert labels[:23].tolist() == list(range(23))
     assert images.dtype == np.float32
     expected = examples.images / np.float32(255) if dtype == np.uint8 else examples.images
-    np.testing.assert_allclose(images, expected, atol=1e-7)
+    np.testing.assert_allclose(images[:23], expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("augmentation", ["none", "crop_flip"])
+def test_the_workers_shares_of_batches_are_the_batches(workers, augmentation):
+    examples = make_examples(30)
+    for batches in (
+        functools.partial(training_batches, examples, 6, 2, 0, 7, augmentation),
+        functools.partial(evaluation_batches, examples, 12),
+    ):
+        whole = list(batches().as_numpy_iterator())
+        shares = [list(batches(worker=worker, workers=workers).as_numpy_iterator()) for worker in range(workers)]
+        for number, parts in enumerate(whole):
+            for place, part in enumerate(parts):
+                np.testing.assert_array_equal(np.concatenate([share[number][place] for share in shares]), part)

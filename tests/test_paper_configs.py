@@ -45,7 +45,7 @@ def trained(config, channels, classes):
     model = new_model(config, examples)
     model.run_eagerly = True  # to make a graph takes longer than the steps
     before = {variable.path: variable.numpy() for variable in model.trainable_variables}
-    for images, labels in evaluation_batches(examples, BATCH_SIZE):
+    for images, labels, _ in evaluation_batches(examples, BATCH_SIZE):
         metrics = model.train_on_batch(images, labels, return_dict=True)
     still = {variable.path for variable in model.trainable_variables if np.all(variable == before[variable.path])}
     return metrics, before.keys(), still

@@ -14,6 +14,7 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.projected_gradient import ProjectedGradient
 from wca_tf.attacks.target import HeadNoiseTarget
 from wca_tf.official import ADVERSARIAL_EPSILON, ADVERSARIAL_STEP
+from wca_tf.replicas import first_row
 from wca_tf.seeds import fold_in, make_seed
 
 
@@ -34,7 +35,8 @@ class AdversarialTraining:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """(images, labels, sample_weight) to train on: [B, ...], or [2B, ...] when mixed; inside a graph."""
         images = tf.cast(images, tf.float32)
-        indices = tf.range(tf.shape(images)[0], dtype=tf.int64)
+        rows = tf.shape(images)[0]
+        indices = tf.cast(first_row(rows) + tf.range(rows), tf.int64)  # rows of the global batch
         batch = Batch(images, tf.cast(tf.reshape(labels, [-1]), tf.int64), indices)
         seed = fold_in(make_seed(model.seed), 2, model.optimizer.iterations)
         attack = self.attack if model.noise else dataclasses.replace(self.attack, eot_samples=1)
@@ -44,8 +46,10 @@ class AdversarialTraining:
         adversarial = tf.stop_gradient(tf.ensure_shape(adversarial, images.shape))
         if not self.mixed:
             return adversarial, labels, sample_weight
-        both = [None if v is None else tf.concat([v, v], 0) for v in (labels, sample_weight)]
-        return tf.concat([images, adversarial], 0), both[0], both[1]
+        # Each image beside its attacked one: a replica's rows are then those it has in the global batch.
+        both = tf.reshape(tf.stack([images, adversarial], axis=1), tf.concat([[2 * rows], tf.shape(images)[1:]], 0))
+        labels, weight = (None if v is None else tf.repeat(v, 2, axis=0) for v in (labels, sample_weight))
+        return tf.ensure_shape(both, [None, *images.shape[1:]]), labels, weight
 
     def target(self, model: keras.Model) -> HeadNoiseTarget:
         """What the attack sees of the net."""

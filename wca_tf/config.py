@@ -20,6 +20,11 @@ from wca_tf.experiments import EXPERIMENTS, SCALES
 # Seeds and counts become int32 in TensorFlow.
 LARGEST = 2**31
 COMPATS = ("paper", "official")
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
+STRATEGY_HELP = (
+    "devices: one_device; mirrored: all GPUs of this machine; multi_worker: the machines that TF_CONFIG names; auto: "
+    "TF_CONFIG's machines where it is set, else all GPUs (docs/scale.md). Not part of a run: it may change on resuming"
+)
 SMALLEST_BOUND = 1e-3  # of a constraint
 DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
 
@@ -68,7 +73,7 @@ class TrainConfig(DataConfig):
         "cosine: up over a fifth of the run, then down to 0",
         ("steps", "constant", "cosine"),
     )
-    batch_size: int = option(128, "images a step")
+    batch_size: int = option(128, "images a step, over all devices together")
     epochs: int = option(30, "passes over the training images (paper: 600)")
     augmentation: str = option("none", "crop_flip: pad by 4, crop, mirror (CIFAR)", ("none", "crop_flip"))
     validation_split: float = option(
@@ -76,8 +81,11 @@ class TrainConfig(DataConfig):
     )
     max_train_examples: int = option(0, "use at most so many training images; 0 uses all")
     precision: str = option(
-        "float32", "the backbone's; the noise and logits stay float32", ("float32", "mixed_bfloat16")
+        "float32",
+        "the backbone's; the noise and logits stay float32 (mixed_float16, with loss scaling, is for GPUs)",
+        ("float32", "mixed_bfloat16", "mixed_float16"),
     )
+    jit_compile: bool = option(False, "compile the training step with XLA, on one GPU; slower on CPUs, and refused")
     adversarial: str = option(
         "none",
         "adversarial training with PGD (10 steps, EoT): at on attacked images alone, ct_at on clean ones too",
@@ -89,6 +97,7 @@ class TrainConfig(DataConfig):
     )
     compat: str = option("paper", "official: as the authors' code, where it differs (docs/paper.md)", COMPATS)
     seed: int = option(0, "decides the weights' start, the order of images, and the noise")
+    strategy: str = option("auto", STRATEGY_HELP, STRATEGIES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,6 +140,7 @@ class EvaluateConfig:
     tfds_data_dir: str = option("", "where TFDS data are; empty takes the training run's")
     average_draws: int = option(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
     checklist: bool = option(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")
+    strategy: str = option("auto", STRATEGY_HELP, STRATEGIES)
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -184,6 +194,20 @@ class ReproduceConfig:
             raise InputError(f"expected --experiment among {known}; received {self.experiment!r}")
         if not self.report_dir:
             raise InputError("expected --report_dir=DIR, where the table and the figures go")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """An export of a trained model, for serving."""
+
+    model_dir: str = option("", "directory of a trained model")
+    export_dir: str = option("", "where versions of the served model go: the directory that TF Serving watches")
+    version: int = option(1, "number of the version, a directory of its own; one that exists is never replaced")
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, version=1)
+        if not self.export_dir:
+            raise InputError("expected --export_dir=DIR, where the version goes")
 
 
 def config_to_json(config: Any) -> dict[str, Any]:

@@ -10,6 +10,10 @@ class InputError(ValueError):
     """
 
 
+class LostWorkerError(InputError):
+    """Another process of the cluster is gone; commands exit with 75, try again, so that a launcher restarts them."""
+
+
 def one_line(error: BaseException, most: int = 300) -> str:
     """An exception's message on one line, cut to `most` characters."""
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error))  # TensorFlow's names of nodes tell a user nothing

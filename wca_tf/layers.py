@@ -10,6 +10,7 @@ import tensorflow_probability as tfp
 
 from wca_tf import alignment, covariance
 from wca_tf.errors import InputError
+from wca_tf.replicas import first_row, num_replicas
 from wca_tf.seeds import fold_in
 
 
@@ -46,12 +47,13 @@ class GaussianFeatureNoise(keras.layers.Layer):
             dtype="int32",
             trainable=False,
             initializer=lambda shape, dtype: tf.constant([self.seed, 0], dtype),
+            aggregation="only_first_replica",
         )
 
     def call(self, features: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         features = tf.cast(features, tf.float32)
         seed = self.next_seed() if seed is None else seed
-        return features + self.distribution().sample(self._draws(features), seed=seed)
+        return features + self._draws(tf.shape(features)[0], seed)
 
     def next_seed(self) -> tf.Tensor:
         """The stream's next int32[2] seed; advances `random_state`."""
@@ -80,9 +82,10 @@ class GaussianFeatureNoise(keras.layers.Layer):
         """‖L‖², what weight decay penalises."""
         return tf.reduce_sum(tf.square(self.scale_tril))
 
-    def _draws(self, features: tf.Tensor) -> tf.Tensor:
-        """How many independent draws these features [B, D] get."""
-        return tf.shape(features)[0]
+    def _draws(self, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """z of `rows` examples [B, D]: on each replica its own rows of the global batch's."""
+        first = first_row(rows)
+        return self.distribution().sample(rows * num_replicas(), seed=seed)[first : first + rows]
 
     def _initial_vector(self, feature_dim: int) -> tf.Tensor:
         raise NotImplementedError

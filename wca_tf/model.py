@@ -10,6 +10,7 @@ from wca_tf import alignment
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
 from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
+from wca_tf.replicas import in_multi_worker, num_replicas, sum_over_replicas
 
 if TYPE_CHECKING:
     from wca_tf.adversarial import AdversarialTraining
@@ -133,69 +134,131 @@ class WCANet(keras.Model):
             squares += self.noise.squared_norm()
         return self.weight_decay / 2 * squares
 
+    def make_train_function(self, force: bool = False) -> Any:
+        if self.built and not self.optimizer.built:  # else the first step is traced twice, to make its variables
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """One step on CE − L_WCA + penalty; raises InvalidArgumentError, before any update, when it is NaN or Inf."""
+        """One step on CE − L_WCA + penalty; raises InvalidArgumentError, before any update, when it is NaN or Inf.
+
+        The batch is this replica's share. Loss scaling multiplies the cross-entropy alone.
+        """
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if not self.built:  # fit never calls the model, and an unbuilt one is saved without its weights
             self.build(images.shape)
         if self.adversary:
             images, labels, sample_weight = self.adversary(self, images, labels, sample_weight)
         with tf.GradientTape() as tape:
-            loss, parts = self._objective(images, labels, sample_weight, training=True)
-            scaled_loss = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled_loss, self.trainable_variables)
-        with tf.control_dependencies([loss]):  # nothing is updated when the check raises
-            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-        return self._update_metrics(loss, parts, images, labels, sample_weight)
+            cross_entropy, features, logits = self._cross_entropy(images, labels, sample_weight, training=True)
+            scaled_loss = self.optimizer.scale_loss(cross_entropy)
+        with tf.GradientTape() as regulariser_tape:
+            terms = self._regularisers()
+            regulariser = (terms["penalty"] - terms.get("alignment", 0.0)) / num_replicas()
+        values = self._measure(cross_entropy, features, logits, terms, labels)
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled_loss, variables)
+        for i, gradient in enumerate(regulariser_tape.gradient(regulariser, variables)):
+            if gradient is not None:
+                gradients[i] += self.optimizer.scale_loss(gradient)
+        with tf.control_dependencies([values["loss"]]):  # nothing is updated when the check raises
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return self._report(values, images, labels, logits, sample_weight)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """As `train_step` without an update. Every number is weighted by `sample_weight`; rows of weight 0 are none."""
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        loss, parts = self._objective(images, labels, sample_weight, training=False)
-        return self._update_metrics(loss, parts, images, labels, sample_weight)
+        cross_entropy, features, logits = self._cross_entropy(images, labels, sample_weight, training=False)
+        values = self._measure(cross_entropy, features, logits, self._regularisers(), labels, sample_weight)
+        return self._report(values, images, labels, logits, sample_weight)
 
-    def _objective(
+    def _cross_entropy(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The loss and the tensors it is made of; raises InvalidArgumentError when the loss is NaN or Inf."""
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """(this replica's part of the global batch's mean, features, logits under noise)."""
         if len(labels.shape) == 2 and labels.shape[1] != 1:
             raise InputError(f"expected labels as whole numbers [B], received {labels.shape}: one-hot labels?")
-        labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
         features = self.features(images, training=training)
         logits = self.classifier(self.noise(features) if self.noise else features)
-        cross_entropy = self.compute_loss(
-            x=images, y=labels, y_pred=logits, sample_weight=sample_weight, training=training
+        part = self.compute_loss(
+            x=images, y=_flat(labels), y_pred=logits, sample_weight=sample_weight, training=training
         )
-        parts = {"logits": logits, "ce": cross_entropy, "penalty": self.penalty()}
-        loss = cross_entropy + parts["penalty"]
-        if self.noise:
-            parts["alignment"] = self.noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))
-            parts["noise_to_margin"] = self._noise_to_margin(features, labels)
-            loss -= parts["alignment"]
-        return tf.debugging.check_numerics(loss, "training diverged: the loss"), parts
+        return part, features, logits
 
-    def _update_metrics(
+    def _regularisers(self) -> dict[str, tf.Tensor]:
+        """The terms of the loss that no image enters."""
+        if not self.noise:
+            return {"penalty": self.penalty()}
+        alignment_term = self.noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))
+        return {"penalty": self.penalty(), "alignment": alignment_term}
+
+    def _measure(
         self,
-        loss: tf.Tensor,
-        parts: dict[str, tf.Tensor],
+        cross_entropy: tf.Tensor,
+        features: tf.Tensor,
+        logits: tf.Tensor,
+        terms: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        weight: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Every metric of the global batch, and its "weight"; raises InvalidArgumentError when the loss is NaN or Inf.
+
+        noise_to_margin is √K_yy averaged over the batch, over the mean size of the noise-free margin
+        |min_j (mu_y − mu_j)|.
+        """
+        labels = _flat(labels)
+        rows = tf.cast(tf.size(labels), tf.float32)
+        weight = tf.ones_like(labels, tf.float32) if weight is None else tf.cast(_flat(weight, None), tf.float32)
+        sums = [
+            tf.reduce_sum(weight),
+            cross_entropy * tf.cast(num_replicas(), tf.float32) * rows,
+            tf.reduce_sum(weight * tf.cast(tf.argmax(logits, 1) == labels, tf.float32)),
+        ]
+        if self.noise:
+            margins = tf.abs(alignment.margin(self.classifier(features), labels))
+            deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
+            sums += [tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins)]
+        total = tf.unstack(sum_over_replicas(tf.stack(sums)))
+        values = {"weight": total[0], "ce": total[1] / total[0], "accuracy": total[2] / total[0], **terms}
+        if self.noise:
+            values["noise_to_margin"] = tf.math.divide_no_nan(total[3], total[4])
+        loss = values["ce"] + terms["penalty"] - terms.get("alignment", 0.0)
+        return {**values, "loss": tf.debugging.check_numerics(loss, "training diverged: the loss")}
+
+    def _report(
+        self,
+        values: dict[str, tf.Tensor],
         images: tf.Tensor,
         labels: tf.Tensor,
+        logits: tf.Tensor,
         sample_weight: tf.Tensor | None,
     ) -> dict[str, tf.Tensor]:
         """Update every metric and return their values by name."""
-        labels = tf.cast(tf.reshape(labels, [-1]), tf.int64)
-        logits = parts["logits"]
-        values = {**parts, "accuracy": tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == labels, tf.float32))}
-        weight = tf.shape(images)[0]
-        self._loss_tracker.update_state(loss, sample_weight=weight)
+        self._loss_tracker.update_state(values["loss"], sample_weight=values["weight"])
         for mean in self.means:
-            mean.update_state(values[mean.name], sample_weight=weight)
-        return self.compute_metrics(images, labels, logits, sample_weight=sample_weight)
+            mean.update_state(values[mean.name], sample_weight=values["weight"])
+        report = self.compute_metrics(images, _flat(labels), logits, sample_weight=sample_weight)
+        if in_multi_worker():  # Keras reduces the values of several workers along their first axis
+            report = {name: tf.reshape(value, [1]) for name, value in report.items()}
+        return report
 
-    def _noise_to_margin(self, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """√K_yy averaged over the batch, over the mean size of the noise-free margin |min_j (mu_y − mu_j)|."""
-        deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
-        margins = tf.abs(alignment.margin(self.classifier(features), labels))
-        return tf.math.divide_no_nan(tf.reduce_mean(deviations), tf.reduce_mean(margins))
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Make the variables of compiled metrics; without any there is nothing to make, and a batch to lose.
+
+        Keras's own fails with several workers (keras issue 20585): it hands whole batches to `strategy.reduce`.
+        """
+        if self.built and self._compile_metrics is None:
+            return
+        if not in_multi_worker():
+            super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+            return
+        strategy = self.distribute_strategy
+        if iterator is not None:
+            _, _, batches = next(iter(iterator))
+            data_batch = tf.nest.map_structure(lambda v: strategy.experimental_local_results(v)[0], next(batches))
+        with strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -219,6 +282,12 @@ class WCANet(keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "WCANet":
         backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects=custom_objects)
         return cls(**{**config, "backbone": backbone})
+
+
+def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:
+    """[B] of labels or weights [B] or [B, 1]."""
+    values = tf.reshape(values, [-1])
+    return values if dtype is None else tf.cast(values, dtype)
 
 
 def _check(

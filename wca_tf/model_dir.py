@@ -26,8 +26,8 @@ from wca_tf.model import WCANet
 
 SCHEMA = 1
 SELECTION_METRIC = "val_accuracy"
-# Where the data are does not change what is trained.
-NOT_COMPARED = ("tfds_data_dir", "download")
+# Where the data are, and how many devices share the work, does not change what is trained.
+NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
 # Directories may move: what counts is whether one was given.
 PATHS = ("train_noise_on",)
 

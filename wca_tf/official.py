@@ -25,8 +25,8 @@ class _OfficialNoise(GaussianFeatureNoise):
     def squared_norm(self) -> tf.Tensor:
         return tf.reduce_sum(tf.square(self.scale_vector))
 
-    def _draws(self, features: tf.Tensor) -> tf.Tensor:
-        return tf.constant(1)
+    def _draws(self, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return self.distribution().sample(1, seed=seed)
 
     def _uniform(self, size: int) -> tf.Tensor:
         return tf.random.stateless_uniform([size], fold_in(make_seed(self.seed), 0, 1))

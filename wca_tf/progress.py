@@ -4,6 +4,8 @@ import sys
 
 from tqdm import tqdm
 
+from wca_tf.cluster import is_chief
+
 # A log file gets a line every half minute, a terminal a bar that moves.
 LOG_INTERVAL = 30.0
 
@@ -20,4 +22,5 @@ def progress_bar(total: int, unit: str, description: str = "", initial: int = 0)
         mininterval=0.1 if sys.stderr.isatty() else LOG_INTERVAL,
         maxinterval=LOG_INTERVAL,
         dynamic_ncols=True,
+        disable=not is_chief(),
     )

@@ -1,5 +1,7 @@
 """train(config, model_dir): from a configuration to a trained model on disk, resuming where a killed run stopped."""
 
+import functools
+import math
 import random
 import shutil
 import time
@@ -12,11 +14,19 @@ import tensorflow as tf
 from wca_tf import official
 from wca_tf.adversarial import adversary
 from wca_tf.backbones import BACKBONES, build_backbone
+from wca_tf.cluster import is_chief
 from wca_tf.config import TrainConfig, expand
 from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint
 from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
+from wca_tf.distribution import (
+    check_shares,
+    distribute_batches,
+    make_strategy,
+    one_writer,
+    synchronise_batch_normalisation,
+)
 from wca_tf.errors import InputError
 from wca_tf.files import exclusive_directory, remove_leftovers
 from wca_tf.model import WCANet
@@ -39,14 +49,30 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
     if directory.last.exists():
         print(f"{directory.path} is trained; nothing to do")
         return directory.best_epoch()
+    strategy = make_strategy(config.strategy)
+    check_shares(strategy, config.batch_size, config.jit_compile)
     training, validation = load_examples(config, "train").split_validation(
         config.validation_split, config.seed, config.max_train_examples
     )
     if len(training) < config.batch_size:
         raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
-    model = new_model(config, training)  # before anything is written: it may refuse
-    if config.train_noise_on and not directory.backup.exists():
-        take_weights(model, config.train_noise_on)
+    with strategy.scope():
+        model = new_model(config, training)  # before anything is written: it may refuse
+        if config.train_noise_on and not directory.backup.exists():
+            take_weights(model, config.train_noise_on)
+        with one_writer(strategy, directory.path) as path:
+            return _train_in(ModelDirectory(path), config, model, training, validation, strategy)
+
+
+def _train_in(
+    directory: ModelDirectory,
+    config: TrainConfig,
+    model: WCANet,
+    training: Examples,
+    validation: Examples | None,
+    strategy: tf.distribute.Strategy,
+) -> dict[str, float]:
+    """Train in a directory that is this process's own; returns the best epoch's line."""
     with exclusive_directory(directory.path):
         directory.check_same_config(config)  # another process may have come first
         if directory.last.exists():
@@ -57,9 +83,10 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
             directory.check_same_dataset(training, training=True)
             model = load_model(directory.backup)
         model.adversary = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
+        synchronise_batch_normalisation(model, strategy)
         if not directory.config.exists():
             directory.write_config(config, training)
-        _fit(model, config, directory, training, validation)
+        _fit(model, config, directory, training, validation, strategy)
         directory.backup.replace(directory.last)
         shutil.rmtree(directory.backup.parent)
     return directory.best_epoch()
@@ -77,7 +104,9 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
     finally:
         random.setstate(state)  # the caller's
     steps = config.epochs * (len(training) // config.batch_size)
-    compile_model(model, config.learning_rate, steps, config.learning_rate_schedule)
+    compile_model(
+        model, config.learning_rate, steps, config.learning_rate_schedule, config.precision, config.jit_compile
+    )
     return model
 
 
@@ -122,13 +151,29 @@ def take_weights(model: WCANet, model_dir: str) -> None:
         getattr(model, name).set_weights([weight.numpy() for weight in theirs])
 
 
-def compile_model(model: WCANet, learning_rate: float, steps: int, schedule: str = "steps") -> None:
-    """Adam with one of `SCHEDULES` over `steps`, without XLA."""
+def compile_model(
+    model: WCANet,
+    learning_rate: float,
+    steps: int,
+    schedule: str = "steps",
+    precision: str = "float32",
+    jit_compile: bool = False,
+) -> None:
+    """Adam with one of `SCHEDULES` over `steps`; in mixed_float16 with a fixed loss scale.
+
+    A fixed one, because a dynamic one skips steps, after which a resumed run would not know where it is.
+    """
     model.compile(
-        optimizer=keras.optimizers.Adam(SCHEDULES[schedule](learning_rate, steps)),
+        optimizer=keras.optimizers.Adam(
+            SCHEDULES[schedule](learning_rate, steps), loss_scale_factor=LOSS_SCALE.get(precision)
+        ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,
+        jit_compile=jit_compile,
     )
+
+
+# float16's smallest normal number is 6e-5; a mean over a batch has gradients below that, and none above 64.
+LOSS_SCALE = {"mixed_float16": 1024.0}
 
 
 def _step_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
@@ -155,28 +200,37 @@ SCHEDULES = {
 
 
 def _fit(
-    model: WCANet, config: TrainConfig, directory: ModelDirectory, training: Examples, validation: Examples | None
+    model: WCANet,
+    config: TrainConfig,
+    directory: ModelDirectory,
+    training: Examples,
+    validation: Examples | None,
+    strategy: tf.distribute.Strategy,
 ) -> None:
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch)
-    print(
-        f"{len(training)} training and {len(validation or ())} validation images, {steps} steps an epoch, "
-        + (f"resuming after epoch {first_epoch} of {config.epochs}" if first_epoch else f"{config.epochs} epochs")
+    callbacks = [*_constraints(config), recorder]
+    if is_chief():
+        callbacks.append(keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False))
+        callbacks.append(TrainingProgress(steps, config.epochs, first_epoch))
+        print(
+            f"{len(training)} training and {len(validation or ())} validation images, {steps} steps an epoch, "
+            + (f"resuming after epoch {first_epoch} of {config.epochs}" if first_epoch else f"{config.epochs} epochs")
+        )
+    train_on = functools.partial(
+        training_batches, training, config.batch_size, config.epochs, first_epoch, config.seed, config.augmentation
     )
+    validate_on = functools.partial(evaluation_batches, validation, config.batch_size) if validation else None
     try:
         model.fit(
-            training_batches(training, config.batch_size, config.epochs, first_epoch, config.seed, config.augmentation),
+            distribute_batches(strategy, train_on, config.batch_size),
             steps_per_epoch=steps,
             epochs=config.epochs,
             initial_epoch=first_epoch,
-            validation_data=evaluation_batches(validation, config.batch_size) if validation else None,
-            callbacks=[
-                *_constraints(config),
-                recorder,
-                keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False),
-                TrainingProgress(steps, config.epochs, first_epoch),
-            ],
+            validation_data=validate_on and distribute_batches(strategy, validate_on, config.batch_size),
+            validation_steps=-(-len(validation or ()) // config.batch_size) or None,  # a step beyond would draw noise
+            callbacks=callbacks,
             shuffle=False,  # the batches come shuffled
             verbose=0,
         )
@@ -217,6 +271,8 @@ class EpochRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         values = {name: float(value) for name, value in (logs or {}).items()}
+        if not all(map(math.isfinite, values.values())):  # what a graph of XLA does not check
+            raise InputError(f"training diverged: {values} in epoch {epoch + 1}; try a smaller --learning_rate")
         line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}
         self.lines.append(line)
         if best_line(self.lines) is line:

@@ -14,6 +14,7 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.checks import check_inputs, check_result, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
+from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.attacks.target import Target
 from wca_tf.data.examples import check_labels
 from wca_tf.errors import InputError
@@ -128,7 +129,8 @@ class Attack(abc.ABC):
         labels = tf.cast(labels, tf.int64)
         wanted = None if targets is None else tf.cast(targets, tf.int64)
         batch = Batch(images, labels, tf.zeros_like(labels), wanted)
-        return _zero_gradients(target, batch, make_seed(seed), self.climbed, self.eot_samples).numpy()
+        zero = _zero_gradients(target, batch, make_seed(seed), self.climbed, self.eot_samples)
+        return zero.numpy().astype(bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,16 +178,13 @@ def _check_fields(attack: Any) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _graph(attack: Attack) -> Any:
-    """The attack as a graph, traced once per target and shape of images."""
-    graph = tf.function(attack.perturb, jit_compile=False)
-    graph._omit_frequent_tracing_warning = True  # it counts all attacks of a class as one function
-    return graph
+    """The attack as a graph."""
+    return sharded_graph(attack.perturb)
 
 
-@tf.function(jit_compile=False)
-def _zero_gradients(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:
+def _gradient_is_zero(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:
     ascent = expected_gradient(target, batch.images, batch, seed, objective=objective, draws=draws)
-    return tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3])
+    return tf.cast(tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3]), tf.int32)  # workers cannot gather bools
 
 
-_zero_gradients._omit_frequent_tracing_warning = True  # a trace per net is meant
+_zero_gradients = sharded_graph(_gradient_is_zero)

@@ -23,6 +23,7 @@ import sys
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
+from wca_tf.cluster import check_strategy, is_chief
 from wca_tf.config import EvaluateConfig, expand
 from wca_tf.errors import InputError
 
@@ -35,6 +36,7 @@ def main() -> None:
         if not flags.FLAGS.model_dir or not (model_dir / name).is_file():
             raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {model_dir}")
     report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
+    check_strategy(config.strategy)
 
     if flags.FLAGS.strict:
         config = dataclasses.replace(config, checklist=True)
@@ -50,7 +52,8 @@ def main() -> None:
     from wca_tf.evaluation.table import format_results
 
     results = evaluate(config, model_dir, report_dir)
-    print(format_results(results))
+    if is_chief():
+        print(format_results(results))
     if flags.FLAGS.strict and any(item["passed"] is False for item in results["checklist"]):
         sys.exit(3)
 

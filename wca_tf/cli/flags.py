@@ -1,4 +1,4 @@
-"""Flags from the fields of a configuration, and errors as one line and exit 2."""
+"""Flags from the fields of a configuration, and errors as one line and exit 2, or 75 where trying again may help."""
 
 import dataclasses
 import importlib
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from wca_tf.errors import InputError, one_line
+from wca_tf.errors import InputError, LostWorkerError, one_line
 
 Config = TypeVar("Config")
 
@@ -85,6 +85,8 @@ def _parse(arguments: Sequence[str]) -> list[str]:
 def _main_with_clear_errors(main: Callable[[], None]) -> None:
     try:
         main()
+    except LostWorkerError as error:
+        _fail(str(error), os.EX_TEMPFAIL)
     except InputError as error:
         _fail(str(error))
     except OSError as error:  # a path too long, a disk full, a permission missing
@@ -96,6 +98,6 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, status: int = 2) -> None:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(status)

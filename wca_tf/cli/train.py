@@ -9,6 +9,7 @@ metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
+from wca_tf.cluster import check_strategy, is_chief
 from wca_tf.config import TrainConfig, check_dataset_present, check_source_present, expand
 from wca_tf.errors import InputError
 
@@ -20,6 +21,7 @@ def main() -> None:
         raise InputError("expected --model_dir=DIR, where the model goes")
     model_dir = expand(flags.FLAGS.model_dir)
     check_dataset_present(config)
+    check_strategy(config.strategy)
     if not (model_dir / "config.json").exists():  # a run that goes on has what it needs
         check_source_present(config)
 
@@ -27,6 +29,8 @@ def main() -> None:
     from wca_tf.training import train
 
     best = train(config, model_dir)
+    if not is_chief():
+        return
     chosen = f"validation accuracy {best['val_accuracy']:.4f}" if "val_accuracy" in best else "the last one"
     print(f"best epoch {best['epoch']:.0f}: {chosen}\nnext: bin/evaluate --model_dir={model_dir}")
 

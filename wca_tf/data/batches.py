@@ -1,4 +1,7 @@
-"""Batches for training and evaluation. What an epoch sees depends on (seed, epoch) alone."""
+"""Batches for training and evaluation. What an epoch sees depends on (seed, epoch) alone.
+
+Several workers each read their share of every batch: rows r·b to (r + 1)·b of a batch of n·b, for worker r of n.
+"""
 
 import tensorflow as tf
 
@@ -14,11 +17,19 @@ def to_float(images: tf.Tensor) -> tf.Tensor:
 
 
 def training_batches(
-    examples: Examples, batch_size: int, epochs: int, first_epoch: int, seed: int, augmentation: str
+    examples: Examples,
+    batch_size: int,
+    epochs: int,
+    first_epoch: int,
+    seed: int,
+    augmentation: str,
+    worker: int = 0,
+    workers: int = 1,
 ) -> tf.data.Dataset:
     """(images, labels) of epochs first_epoch .. epochs − 1, one after the other, each without its last partial batch.
 
-    Order and augmentation depend on (seed, epoch), so that a resumed run sees what it would have seen.
+    Order and augmentation depend on (seed, epoch), so that a resumed run sees what it would have seen, and several
+    workers see what one would have.
     """
     images, labels = tf.constant(examples.images), tf.constant(examples.labels)
     count = len(examples)
@@ -31,7 +42,8 @@ def training_batches(
         rows = tf.data.Dataset.from_tensor_slices((order, offsets, mirrored))
         return rows.batch(batch_size, drop_remainder=True)
 
-    def make_batch(order: tf.Tensor, offsets: tf.Tensor, mirrored: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def make_batch(*rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        order, offsets, mirrored = (_share(values, batch_size, worker, workers) for values in rows)
         batch = to_float(tf.gather(images, order))
         if augmentation == "crop_flip":
             batch = crop_flip(batch, offsets, mirrored)
@@ -57,7 +69,20 @@ def crop_flip(images: tf.Tensor, offsets: tf.Tensor, mirrored: tf.Tensor) -> tf.
     return tf.where(mirrored[:, tf.newaxis, tf.newaxis, tf.newaxis], cropped[:, :, ::-1], cropped)
 
 
-def evaluation_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
-    """(images, labels) in order; the last batch may be smaller."""
-    batches = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels)).batch(batch_size)
-    return batches.map(lambda images, labels: (to_float(images), labels)).prefetch(tf.data.AUTOTUNE)
+def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, workers: int = 1) -> tf.data.Dataset:
+    """(images, labels, weights) in order; the last batch is filled up with images of weight 0."""
+    images, labels = tf.constant(examples.images), tf.constant(examples.labels)
+    count = len(examples)
+    indices = tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size)
+
+    def make_batch(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        indices = _share(indices, batch_size, worker, workers)
+        rows = tf.minimum(indices, count - 1)
+        return to_float(tf.gather(images, rows)), tf.gather(labels, rows), tf.cast(indices < count, tf.float32)
+
+    return indices.map(make_batch, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _share(rows: tf.Tensor, batch_size: int, worker: int, workers: int) -> tf.Tensor:
+    size = batch_size // workers
+    return rows[worker * size : (worker + 1) * size]

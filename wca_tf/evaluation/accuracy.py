@@ -15,6 +15,8 @@ import tensorflow as tf
 from scipy import stats
 
 from wca_tf import alignment
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
 from wca_tf.orthant import probability_correct
@@ -92,7 +94,8 @@ def judge(
     """
     if isinstance(target, RandomNetTarget):
         return _judge_by_draws(target, images, labels, make_seed(seed))
-    mean, noisy, z_margins = (value.numpy() for value in _logits(target, images, labels, indices, make_seed(seed)))
+    batch = Batch(images, *(tf.cast(values, tf.int64) for values in (labels, indices)))
+    mean, noisy, z_margins = (value.numpy() for value in _logits(target, batch, make_seed(seed)))
     _check_finite(mean)
     labels = np.asarray(labels)
     probability, error = probability_correct(mean, labels, target.logit_scale.numpy())
@@ -139,15 +142,13 @@ def _check_finite(values: np.ndarray) -> None:
         raise InputError("expected finite logits, received NaN or Inf: the net's logits overflow")
 
 
-@tf.function(jit_compile=False)
-def _logits(
-    target: HeadNoiseTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+@sharded_graph
+def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Noise-free logits [B, C], logits under one draw per image [B, C], z-margins [B]."""
-    mean = target.noise_free_logits(target.features(images))
-    draw = normal_by_index(fold_in(seed, JUDGING_DRAW), indices, (target.logit_scale.shape[1],))
+    mean = target.noise_free_logits(target.features(batch.images))
+    draw = normal_by_index(fold_in(seed, JUDGING_DRAW), batch.indices, (target.logit_scale.shape[1],))
     noisy = mean + tf.matmul(draw, target.logit_scale, transpose_b=True)
-    return mean, noisy, alignment.z_margin(mean, labels, target.difference_scale)
+    return mean, noisy, alignment.z_margin(mean, batch.labels, target.difference_scale)
 
 
 def mean_with_interval(values: np.ndarray) -> Number:

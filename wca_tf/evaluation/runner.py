@@ -28,6 +28,7 @@ from wca_tf.config import EvaluateConfig, TrainConfig, config_to_json
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
+from wca_tf.distribution import make_strategy, one_writer
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
 from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
@@ -59,17 +60,21 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     Raises:
         InputError: no or a broken model, absent data, a report directory of another evaluation.
     """
-    directory, model, examples = _load(config, model_dir)
-    train_config = directory.train_config()
-    identity = {
-        "model_dir": str(directory.path.resolve()),
-        "model": describe_model(directory),
-        "images_sha256": digest(examples.images, examples.labels),
-        "config": config.identity(),
-    }
-    report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
-    described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
-    return _evaluate(_averaged(target_of(model), config), examples, config, report, identity, described, model)
+    strategy = make_strategy(config.strategy)
+    with strategy.scope():
+        directory, model, examples = _load(config, model_dir)
+        train_config = directory.train_config()
+        identity = {
+            "model_dir": str(directory.path.resolve()),
+            "model": describe_model(directory),
+            "images_sha256": digest(examples.images, examples.labels),
+            "config": config.identity(),
+        }
+        report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
+        described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
+        target = _averaged(target_of(model), config)
+        with one_writer(strategy, report) as own:
+            return _evaluate(target, examples, config, own, identity, described, model)
 
 
 def _averaged(target: HeadNoiseTarget | RandomNetTarget, config: EvaluateConfig) -> HeadNoiseTarget | RandomNetTarget:

@@ -148,7 +148,7 @@ def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
     """How a net's training differs from the paper's, as "epochs 10, not 600"."""
     paper = config_to_json(TrainConfig(**train_changes(dataset, variant, "paper")))
     ours = config_to_json(config)
-    ignored: tuple[str, ...] = ("tfds_data_dir", "download", "train_noise_on", "seed")
+    ignored: tuple[str, ...] = ("tfds_data_dir", "download", "train_noise_on", "seed", "strategy", "jit_compile")
     if dataset == "mini_imagenet" and config.dataset != "digits":
         ignored += ("dataset",)
     return [

@@ -1,0 +1,242 @@
+"""One device, several devices and several workers compute the same: real processes on this machine."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from toy_models import convolution, make_model, toy_data
+
+from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.distribution import check_shares, make_strategy, synchronise_batch_normalisation
+from wca_tf.errors import InputError
+from wca_tf.evaluation.runner import evaluate
+from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.training import train
+
+STEPS = 20
+# Adam divides a gradient by its own size: where that is near zero, rounding decides the sign of a change as large as
+# the learning rate. 20 steps of 1e-5 in a wrong direction would be 20 times the tolerance; rounding stays below it.
+TOLERANCE, LEARNING_RATE = 1e-5, 1e-5
+SMALL = TrainConfig(
+    max_train_examples=60 * STEPS // 2, batch_size=60, epochs=2, image_size=25, seed=3, learning_rate=LEARNING_RATE
+)
+VARIANTS = {
+    "penalty": {},
+    "constraint": {"regularizer": "constraint"},
+    "ct_at": {"adversarial": "ct_at", "max_train_examples": 5 * 60},
+    "official": {"compat": "official", "covariance": "isotropic"},
+    "crop_flip": {"augmentation": "crop_flip", "covariance": "none", "learning_rate_schedule": "cosine"},
+    "resnet18": {"backbone": "resnet18", "image_size": 8},
+    "resnet18_constraint": {"backbone": "resnet18", "image_size": 8, "regularizer": "constraint"},
+}
+# 33 images in batches of 10 leave a last batch of 3, which two or three replicas cannot share evenly.
+EVALUATION = EvaluateConfig(attacks="pgd:steps=3", epsilons="8/255", num_examples=33, batch_size=10, eot_samples=10)
+EVERY_ATTACK = (
+    "fgsm,bim:steps=2,pgd_restarts:restarts=2:steps=2,apgd_ce:steps=4,apgd_dlr:steps=4,auto_rand:steps=4,margin:steps=2,"
+    "z_margin:steps=2,random_sampling:points=5,transfer:steps=2,cw:steps=5:searches=2,n_pixel:population=8:generations=2,"
+    "square:queries=6,pgd:steps=2:targeted=true"
+)
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("localhost", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def cluster(workers):
+    """TF_CONFIG of each worker."""
+    hosts = [f"localhost:{port}" for port in free_ports(workers)]
+    tasks = [{"type": "worker", "index": index} for index in range(workers)]
+    return [json.dumps({"cluster": {"worker": hosts}, "task": task}) for task in tasks]
+
+
+def start(root, arguments, tf_config=None):
+    path = os.pathsep.join([str(root), str(root / "tests")])
+    environment = {**os.environ, "PYTHONPATH": path, **({"TF_CONFIG": tf_config} if tf_config else {})}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **pipes)
+
+
+def finish(processes, seconds=300):
+    """[(exit status, stdout, stderr)], and no process left."""
+    try:
+        ended = [process.communicate(timeout=seconds) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *texts) for process, texts in zip(processes, ended, strict=True)]
+
+
+def run_jobs(root, strategy, jobs, devices=1, workers=0):
+    """Every job, in one process with so many logical CPUs or in so many workers; the chief's stdout."""
+    jobs = [
+        [kind, {**dataclasses.asdict(config), "strategy": strategy}, *map(str, rest)] for kind, config, *rest in jobs
+    ]
+    arguments = [root / "tests" / "replicated.py", devices, json.dumps(jobs)]
+    ended = finish([start(root, arguments, tf_config) for tf_config in (cluster(workers) if workers else [None])])
+    assert all(code == 0 for code, _, _ in ended), [err[-3000:] for _, _, err in ended]
+    assert all(out == "replicas 1\n" for _, out, _ in ended[1:])  # only the chief tells what it does
+    return ended[0][1]
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    """one_device(VARIANT): the directory of a run on one device, trained once."""
+    made = {}
+
+    def directory(variant):
+        if variant not in made:
+            made[variant] = tmp_path_factory.mktemp("one_device") / variant
+            train(config_of(variant), made[variant])
+        return made[variant]
+
+    return directory
+
+
+def config_of(variant):
+    return dataclasses.replace(SMALL, **VARIANTS[variant])
+
+
+def check_equal_runs(one, other):
+    """Weights within the tolerance, equal random streams, and metrics that agree."""
+    mine, theirs = (load_model(ModelDirectory(path).last) for path in (one, other))
+    assert int(mine.optimizer.iterations) == int(theirs.optimizer.iterations)
+    for weight, its in zip(mine.variables, theirs.variables, strict=True):
+        np.testing.assert_allclose(weight, its, rtol=0, atol=TOLERANCE, err_msg=weight.path)
+    for line, its in zip(*(ModelDirectory(path).read_metrics() for path in (one, other)), strict=True):
+        assert line.keys() == its.keys()
+        for name in line.keys() - {"seconds"}:
+            assert abs(line[name] - its[name]) < 1e-3 * max(1, abs(line[name])), name
+
+
+def check_equal_evaluations(one, other):
+    """Two report directories agree but for rounding, by which an image at a boundary may turn over."""
+    mine, theirs = (json.loads((path / "results.json").read_text()) for path in (one, other))
+    assert mine.keys() == theirs.keys()
+    for attack, its in zip([mine["clean"], *mine["attacks"]], [theirs["clean"], *theirs["attacks"]], strict=True):
+        assert attack.get("config") == its.get("config")
+        for name in ("accuracy", "noise_free_accuracy", "expected_accuracy"):
+            assert abs(attack[name]["value"] - its[name]["value"]) < 1.5 / mine["num_examples"], name
+    with np.load(one / "examples.npz") as mine, np.load(other / "examples.npz") as theirs:
+        np.testing.assert_array_equal(mine["index"], theirs["index"])
+        np.testing.assert_array_equal(mine["label"], theirs["label"])
+        difference = np.abs(mine["probability_correct"] - theirs["probability_correct"])
+        assert np.quantile(difference, 0.95) < 1e-3, np.sort(difference.ravel())[-20:]
+
+
+def compare(root, tmp_path, one_device, variants, evaluation, strategy, **processes):
+    """The nets of the variants, and an evaluation of that with the penalty, under a strategy and on one device."""
+    trained = one_device("penalty")
+    jobs = [("train", config_of(variant), tmp_path / variant) for variant in variants]
+    run_jobs(root, strategy, [*jobs, ("evaluate", evaluation, trained, tmp_path / "shared")], **processes)
+    for variant in variants:
+        check_equal_runs(one_device(variant), tmp_path / variant)
+    evaluate(evaluation, trained, tmp_path / "alone")
+    check_equal_evaluations(tmp_path / "alone", tmp_path / "shared")
+
+
+@pytest.mark.slow
+def test_two_mirrored_devices_equal_one(root, tmp_path, one_device):
+    compare(root, tmp_path, one_device, ["penalty", "constraint"], EVALUATION, "mirrored", devices=2)
+
+
+def test_two_workers_equal_one_device(root, tmp_path, one_device):
+    compare(root, tmp_path, one_device, ["penalty"], EVALUATION, "multi_worker", workers=2)
+
+
+@pytest.mark.slow
+def test_every_variant_and_attack_on_three_mirrored_devices_equals_one(root, tmp_path, one_device):
+    evaluation = dataclasses.replace(EVALUATION, attacks=EVERY_ATTACK)
+    compare(root, tmp_path, one_device, list(VARIANTS), evaluation, "mirrored", devices=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3])
+def test_every_variant_and_attack_on_several_workers_equals_one_device(root, tmp_path, one_device, workers):
+    evaluation = dataclasses.replace(EVALUATION, attacks=EVERY_ATTACK)
+    compare(root, tmp_path, one_device, list(VARIANTS), evaluation, "multi_worker", workers=workers)
+
+
+def flags_of(config):
+    return [f"--{name}={value}" for name, value in dataclasses.asdict(config).items()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_killed_worker_ends_the_others_and_all_go_on_from_the_backup(root, tmp_path, lost):
+    config = dataclasses.replace(SMALL, epochs=5, learning_rate=1e-3)
+    train(config, tmp_path / "whole")
+    directory = ModelDirectory(tmp_path / "killed")
+    arguments = [root / "bin" / "train", *flags_of(dataclasses.replace(config, strategy="multi_worker"))]
+    arguments.append(f"--model_dir={directory.path}")
+    processes = [start(root, arguments, tf_config) for tf_config in cluster(2)]
+    deadline = time.monotonic() + 120
+    while len(directory.read_metrics()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    processes[lost].kill()
+    ended = finish(processes)
+    code, out, err = ended[1 - lost]
+    assert code == 75 and err.splitlines()[-1].startswith("error: another worker was lost"), err[-3000:]
+    lines = len(directory.read_metrics())
+    assert 2 <= lines < config.epochs and not directory.last.exists()
+
+    ended = finish([start(root, arguments, tf_config) for tf_config in cluster(2)])
+    assert [code for code, _, _ in ended] == [0, 0], [err[-3000:] for _, _, err in ended]
+    assert "resuming after epoch" in ended[0][1] and ended[1][1] == ""
+    whole, again = (load_model(path) for path in (ModelDirectory(tmp_path / "whole").last, directory.last))
+    for one, other in zip(whole.variables, again.variables, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-3, err_msg=one.path)
+    assert [line["epoch"] for line in directory.read_metrics()] == [1, 2, 3, 4, 5]
+
+
+def test_one_device_is_tensorflows_default():
+    assert make_strategy("one_device") is make_strategy("auto") is tf.distribute.get_strategy()
+
+
+def test_a_batch_that_devices_cannot_share_is_refused():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"], cross_device_ops=tf.distribute.ReductionToOneDevice())
+    check_shares(strategy, 7, jit_compile=False)
+    with pytest.raises(InputError, match="one GPU"):
+        check_shares(strategy, 7, jit_compile=True)
+
+
+def test_a_training_run_on_three_devices_refuses_batches_of_four(root, tmp_path):
+    config = dataclasses.asdict(dataclasses.replace(SMALL, batch_size=4, strategy="mirrored"))
+    job = json.dumps([["train", config, str(tmp_path / "model")]])
+    [(code, _, err)] = finish([start(root, [root / "tests" / "replicated.py", 3, job])])
+    assert code != 0 and "multiple of the 3 devices, received 4" in err
+    assert not (tmp_path / "model").exists()
+
+
+def test_batch_normalisation_is_synchronised_under_several_replicas_only():
+    model = make_model(backbone=convolution())
+    [layer] = [each for each in model.backbone.layers if isinstance(each, keras.layers.BatchNormalization)]
+    for replicas in (2, 1):
+        strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
+        synchronise_batch_normalisation(model, strategy)
+        assert layer.synchronized == (replicas > 1)
+
+
+def test_loss_scaling_changes_no_step():
+    """In float32 a factor of 1024 is exact, so that gradients are scaled back to what they were."""
+    images, labels = toy_data(32)
+    scaled, plain = make_model(), make_model()
+    scaled.optimizer.loss_scale_factor = 1024.0
+    for model in (scaled, plain):
+        model.fit(images, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    for one, other in zip(scaled.variables, plain.variables, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=one.path)

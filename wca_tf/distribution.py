@@ -1,0 +1,141 @@
+"""Which devices share the work: tf.distribute's strategies by name (docs/scale.md)."""
+
+import contextlib
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from wca_tf.cluster import check_strategy, is_chief, read_cluster
+from wca_tf.errors import InputError, LostWorkerError, one_line
+from wca_tf.files import TEMPORARY_PREFIX
+
+# What TensorFlow raises in a worker whose peer is gone.
+LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+)
+
+
+@functools.cache  # a process has one connection to its cluster, and one set of collectives
+def make_strategy(name: str) -> tf.distribute.Strategy:
+    """The strategy of a `--strategy`; on one device TensorFlow's default, which distributes nothing.
+
+    Call it before any other operation: memory growth and the cluster's connections are set when TensorFlow starts.
+
+    Raises:
+        InputError: an unusable TF_CONFIG, or none for "multi_worker".
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    with contextlib.suppress(RuntimeError):  # TensorFlow runs already, with whatever it was set to
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    check_strategy(name)
+    if name == "auto":
+        cluster = read_cluster()
+        several = cluster is not None and cluster.num_workers > 1
+        name = "multi_worker" if several else "mirrored" if len(gpus) > 1 else "one_device"
+    if name == "multi_worker":
+        library = tf.distribute.experimental.CommunicationImplementation
+        options = tf.distribute.experimental.CommunicationOptions(implementation=library.NCCL if gpus else library.RING)
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    if name == "mirrored":
+        if gpus:
+            return tf.distribute.MirroredStrategy()
+        devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+        return tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+    return tf.distribute.get_strategy()
+
+
+def check_shares(strategy: tf.distribute.Strategy, batch_size: int, jit_compile: bool) -> None:
+    """Raise InputError for a batch that the replicas cannot share evenly, or XLA where it fails or is slow."""
+    replicas = strategy.num_replicas_in_sync
+    if batch_size % replicas:
+        raise InputError(f"expected a --batch_size that is a multiple of the {replicas} devices, received {batch_size}")
+    if jit_compile and (replicas > 1 or not tf.config.list_physical_devices("GPU")):
+        raise InputError("expected one GPU, and --strategy=one_device, with --jit_compile; received another machine")
+
+
+def synchronise_batch_normalisation(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+    """Have every BatchNormalization take its statistics over the global batch; on one device over the batch."""
+    for layer in model._flatten_layers(include_self=False, recursive=True):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.synchronized = strategy.num_replicas_in_sync > 1
+
+
+def distribute_batches(
+    strategy: tf.distribute.Strategy, batches: Callable[..., tf.data.Dataset], batch_size: int
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """Batches of `batch_size` images, shared out: a worker makes its own rows alone, and its devices divide them.
+
+    Args:
+        strategy: who shares.
+        batches: (worker=, workers=) -> this worker's rows of each batch.
+        batch_size: of the global batch, a multiple of the number of replicas.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return batches(worker=0, workers=1)
+
+    def for_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        rows = batches(worker=context.input_pipeline_id, workers=context.num_input_pipelines)
+        return rows.rebatch(batch_size // replicas, drop_remainder=True)
+
+    return strategy.distribute_datasets_from_function(for_worker)
+
+
+@contextlib.contextmanager
+def one_writer(strategy: tf.distribute.Strategy, path: Path) -> Iterator[Path]:
+    """`path` for the chief, and a copy for every other worker, so that all read the same and one writes.
+
+    A worker's copy is made before the chief goes on, and removed at the end; what TensorFlow wants every worker to save
+    goes into it.
+
+    Raises:
+        LostWorkerError: another worker was lost.
+    """
+    if not _has_workers(strategy):
+        yield path
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_lost_worker_is_an_error(path))
+        own = path
+        if not is_chief():
+            stack.enter_context(contextlib.redirect_stdout(None))
+            temporary = stack.enter_context(tempfile.TemporaryDirectory())
+            own = Path(temporary) / path.name
+            if path.exists():
+                ignored = shutil.ignore_patterns("tensorboard", "evaluations", f"{TEMPORARY_PREFIX}*")
+                shutil.copytree(path, own, ignore=ignored)
+        _wait_for_every_worker(strategy)
+        yield own
+
+
+@contextlib.contextmanager
+def _lost_worker_is_an_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except LOST as error:
+        raise LostWorkerError(
+            f"another worker was lost: start the same command again on every worker, and {path} goes on from what is "
+            f"complete in it ({one_line(error)[:200]})"
+        ) from None
+
+
+def _wait_for_every_worker(strategy: tf.distribute.Strategy) -> None:
+    @tf.function
+    def meet() -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.ones([])), axis=None)
+
+    meet()
+
+
+def _has_workers(strategy: tf.distribute.Strategy) -> bool:
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
