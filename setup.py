@@ -26,6 +26,7 @@ REQUIREMENTS = [
     "tensorflow==2.21.0",
     "tensorflow-datasets==4.9.10",
     "tensorflow-probability==0.25.0",
+    "tensorflow-serving-api==2.21.0",  # messages of the warm-up file
     "tf-keras==2.21.0",  # tensorflow-probability imports it
     "tqdm==4.70.1",
 ]
@@ -49,13 +50,13 @@ setup(
             "ruff==0.17.5",
             "types-tqdm==4.70.0.20261106",
         ],
-        "serving": ["tensorflow-serving-api==2.21.0"],
         "cuda": ["tensorflow[and-cuda]==2.21.0"],
     },
     entry_points={
         "console_scripts": [
             "wca-train = wca_tf.cli.train:console",
             "wca-evaluate = wca_tf.cli.evaluate:console",
+            "wca-export = wca_tf.cli.export:console",
             "wca-reproduce = wca_tf.cli.reproduce:console",
         ]
     },

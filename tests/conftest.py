@@ -105,3 +105,13 @@ def trained_undefended(tmp_path_factory: pytest.TempPathFactory, tiny_config: Tr
     directory = tmp_path_factory.mktemp("undefended") / "model"
     train(dataclasses.replace(tiny_config, covariance="none", epochs=2), directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
+    """Version 1 of the net in `trained`, exported. Tests must not change it."""
+    from wca_tf.config import ExportConfig
+    from wca_tf.serving.export import export_model_dir
+
+    export_dir = tmp_path_factory.mktemp("exported") / "digits"
+    return export_model_dir(ExportConfig(model_dir=str(trained), export_dir=str(export_dir)))

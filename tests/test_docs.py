@@ -1,23 +1,45 @@
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from prediction_server import served
 
-PAGE = "docs/any_keras_model.md"
+# Every page with Python, but for README.md (test_readme.py).
+KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")
+
+
+def python_blocks(root, page):
+    """The page's Python, block by block."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (root / page).read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 4
+    return blocks
+
+
+def run_block(page, number, block, names):
+    exec(compile(block, f"{page}, block {number}", "exec"), names)
 
 
 @pytest.fixture(scope="module")
-def ran(root, tmp_path_factory):
-    """(the names that the page's Python leaves behind, the directory it ran in)."""
-    directory = tmp_path_factory.mktemp("docs")
-    blocks = re.findall(r"^```python\n(.*?)^```$", (root / PAGE).read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 4
-    names = {"__name__": "any_keras_model"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(directory)
-        for number, block in enumerate(blocks):
-            exec(compile(block, f"{PAGE}, block {number + 1}", "exec"), names)
-    return names, directory
+def run_page(root, tmp_path_factory):
+    """run_page(PAGE): (the names that the page's Python leaves behind, the directory it ran in)."""
+
+    def run(page):
+        directory = tmp_path_factory.mktemp("docs")
+        names = {"__name__": Path(page).stem}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(directory)
+            for number, block in enumerate(python_blocks(root, page), start=1):
+                run_block(page, number, block, names)
+        return names, directory
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def ran(run_page):
+    return run_page(KERAS_MODEL)
 
 
 def test_the_page_about_keras_models_runs_from_top_to_bottom(ran):
@@ -46,7 +68,43 @@ def test_what_the_page_says_of_such_a_net_is_so(ran):
     np.testing.assert_array_equal(first, again)
 
 
+def test_the_page_about_hardening_trains_attacks_saves_and_exports_a_wca_net(run_page):
+    names, directory = run_page(HARDEN)
+    classifier, net, images = names["classifier"], names["net"], names["images"][:100]
+    assert (directory / "export" / "1" / "saved_model.pb").is_file()
+    np.testing.assert_allclose(names["loaded"].features(images), net.features(images), atol=1e-5)
+    clean, worst = {}, {}
+    for name in ("undefended", "hardened"):
+        results = json.loads((directory / "reports" / name / "results.json").read_text())
+        clean[name] = results["clean"]["expected_accuracy"]["value"]
+        worst[name] = results["worst_case"][0]["expected_accuracy"]["value"]
+    test = names["test"].take(slice(0, 100))
+    right = classifier.predict(test.images / np.float32(255), verbose=0).argmax(axis=1) == test.labels
+    assert clean["undefended"] == pytest.approx(right.mean())  # what it was hardened from stayed as it was
+    assert clean["hardened"] > 0.8
+    assert all(worst[name] < clean[name] for name in clean)
+
+
+def test_the_page_about_serving_exports_a_net_and_its_clients_get_answers(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "serving"}
+    first, *others = python_blocks(root, SERVING)
+    run_block(SERVING, 1, first, names)
+    with served(tmp_path / "served" / "digits" / "1", "digits") as addresses:
+        for number, block in enumerate(others, start=2):
+            for written, here in {"localhost:8500": addresses.grpc, "localhost:8501": addresses.rest}.items():
+                block = block.replace(written, here)
+            run_block(SERVING, number, block, names)
+    labels = [str(label) for label in names["test"].labels[:3]]
+    assert names["by_column"]["class_name"] == [name.decode() for name in names["averaged"]["class_name"]] == labels
+    error = 6 * 0.5 / 1000**0.5
+    np.testing.assert_allclose(names["averaged"]["probabilities"], names["exact"]["probabilities"], atol=error)
+    np.testing.assert_allclose(names["by_column"]["probabilities"], names["exact"]["probabilities"], atol=error)
+    one, other = names["by_row"]
+    assert one["logits"] != other["logits"]
+
+
 def test_the_other_pages_have_no_python_that_is_not_run(root):
     """A page with Python blocks belongs in this file, or in test_readme.py."""
     pages = {str(path.relative_to(root)) for path in (root / "docs").rglob("*.md") if "```python" in path.read_text()}
-    assert pages == {PAGE}
+    assert pages == set(PAGES)

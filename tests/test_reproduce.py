@@ -21,7 +21,7 @@ from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Cell, Table
 
 # Seconds each; the others train more nets, and run with --slow.
-QUICK = ("ablation", "bound")
+QUICK = ("contours", "bound")
 
 
 @pytest.fixture(scope="module")

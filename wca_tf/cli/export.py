@@ -1,0 +1,44 @@
+"""wca-export: write a trained model as a SavedModel for TF Serving.
+
+    bin/export --model_dir=runs/digits_anisotropic --export_dir=runs/served/digits
+
+Writes EXPORT_DIR/1 (or --version=N), complete or not at all; a version that exists is never replaced. It answers with
+    serving_default  one fresh draw of the noise per image
+    averaged         n_samples draws per image: the share that each class wins
+    exact            P(class) over the noise
+    noise_free       the net without its noise
+    image_bytes      serving_default of PNG, JPEG, BMP or GIF files
+and has warm-up requests and a manifest in assets.extra/. docs/serving.md has clients, latency, and a threat model.
+"""
+
+from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run
+from wca_tf.config import ExportConfig, expand
+from wca_tf.errors import InputError
+from wca_tf.serving.versions import check_version_free
+
+
+def main() -> None:
+    """Export as the parsed flags say."""
+    config = config_from_flags(ExportConfig)
+    model_dir = expand(config.model_dir)
+    for name in ("config.json", "model.keras"):
+        if not config.model_dir or not (model_dir / name).is_file():
+            raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {model_dir}")
+    check_version_free(expand(config.export_dir), config.version)
+
+    import_tensorflow()  # only when the flags are right: it takes seconds
+    from wca_tf.serving.export import export_model_dir
+
+    path = export_model_dir(config)
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    print(f"{path}: version {config.version}, {size / 1e6:.1f} MB")
+    print("signatures: serving_default averaged exact noise_free image_bytes")
+    base = path.parent.resolve()
+    ports = "-p 8500:8500 -p 8501:8501"
+    print(f"next: docker run --rm {ports} -v {base}:/models/{base.name} -e MODEL_NAME={base.name} tensorflow/serving")
+
+
+def console() -> None:
+    """The entry point of bin/export and wca-export."""
+    define_flags(ExportConfig)
+    run(main, __doc__ or "")

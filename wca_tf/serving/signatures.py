@@ -1,0 +1,178 @@
+"""What an export answers: five signatures over a WCANet, each a graph of TensorFlow's own kernels.
+
+Shapes: n images, [H, W, channels] each, C classes, S draws. Every signature returns
+
+    logits         float32 [n, C]
+    probabilities  float32 [n, C]
+    class_id       int64 [n]: the class with the largest probability; of several, the one with the largest logit
+    class_name     string [n]: its name
+
+Noise is added to the logits as T ε, which is what noise on the features makes of them (`noise_factor`), so that a draw
+costs C numbers and no pass through the net.
+"""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.errors import InputError, one_line
+from wca_tf.model import WCANet
+from wca_tf.serving.exact import ClassProbabilities
+
+MAX_SAMPLES = 10_000  # of `averaged`: a share of so many draws is within 0.01 of its probability
+# Numbers that one array of draws has at most, unless a single draw for the batch has more: 4 MB.
+CHUNK = 2**20
+
+Answer = dict[str, tf.Tensor]
+
+
+class Signatures:
+    """The graphs of a trained net.
+
+    Args:
+        model: a built net.
+        image_shape: (H, W, channels), channels 1 or 3.
+        class_names: one for each class.
+
+    Raises:
+        InputError: weights that are NaN or Inf; images that the net does not take.
+    """
+
+    def __init__(self, model: WCANet, image_shape: tuple[int, int, int], class_names: tuple[str, ...]) -> None:
+        self.model = model
+        self.image_shape = image_shape
+        self.class_names = tf.constant(class_names)
+        self.noise_factor = noise_factor(model)
+        self._class_probabilities = ClassProbabilities(self.noise_factor)
+        try:
+            self._noise_free_logits(tf.zeros([1, *image_shape], tf.uint8))
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            shape = list(image_shape)
+            raise InputError(f"expected a model of finite weights for images {shape}: {one_line(error)}") from None
+
+    def archive(self) -> keras.export.ExportArchive:
+        """All of them, ready to be written out."""
+        images = tf.TensorSpec([None, *self.image_shape], tf.uint8, name="images")
+        contents = tf.TensorSpec([None], tf.string, name="image_bytes")
+        samples = tf.TensorSpec([], tf.int32, name="n_samples")
+        endpoints: dict[str, tuple[Callable[..., Answer], list[tf.TensorSpec]]] = {
+            "serving_default": (self.serving_default, [images]),
+            "averaged": (self.averaged, [images, samples]),
+            "exact": (self.exact, [images]),
+            "noise_free": (self.noise_free, [images]),
+            "image_bytes": (self.image_bytes, [contents]),
+        }
+        archive = keras.export.ExportArchive()
+        for layer in (self.model.backbone, self.model.bottleneck, self.model.classifier):
+            archive.track(layer)  # and not the noise, whose random state has no place in the file
+        for name, (function, signature) in endpoints.items():
+            archive.add_endpoint(name, function, input_signature=signature)
+        return archive
+
+    def serving_default(self, images: tf.Tensor) -> Answer:
+        """One fresh draw for each image; probabilities are the softmax of its logits."""
+        logits = self._noise_free_logits(images)
+        if self.noise_factor is not None:
+            logits += self._noise(tf.shape(logits)[0])
+        return self._answer(logits, tf.nn.softmax(logits))
+
+    def averaged(self, images: tf.Tensor, n_samples: tf.Tensor) -> Answer:
+        """`n_samples` fresh draws for each image, for one pass: the share that each class wins, and mean logits."""
+        n_samples = tf.ensure_shape(n_samples, [])
+        expected = f"expected n_samples from 1 to {MAX_SAMPLES}, received"
+        in_range = tf.debugging.Assert((n_samples >= 1) & (n_samples <= MAX_SAMPLES), [expected, n_samples])
+        with tf.control_dependencies([in_range]):
+            total = tf.identity(n_samples) if self.noise_factor is not None else tf.constant(1)
+        votes, logits = self._tally(self._noise_free_logits(images), total)
+        return self._answer(logits / tf.cast(total, tf.float32), votes / tf.cast(total, tf.float32))
+
+    def exact(self, images: tf.Tensor) -> Answer:
+        """P(class) over the noise, which is what `averaged` converges to, and the noise-free logits."""
+        logits = self._noise_free_logits(images)
+        return self._answer(logits, tf.cast(self._class_probabilities(logits), tf.float32))
+
+    def noise_free(self, images: tf.Tensor) -> Answer:
+        """The net without its noise; probabilities are the softmax of its logits."""
+        logits = self._noise_free_logits(images)
+        return self._answer(logits, tf.nn.softmax(logits))
+
+    def image_bytes(self, image_bytes: tf.Tensor) -> Answer:
+        """`serving_default` of PNG, JPEG, BMP or GIF files (the first frame), made images as bin/train makes them."""
+        contents = tf.ensure_shape(image_bytes, [None])
+        spec = tf.TensorSpec(self.image_shape, tf.uint8)
+        return self.serving_default(tf.map_fn(self._decode, contents, fn_output_signature=spec))
+
+    def _noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
+        """Mu [n, C] of uint8 images; raises InvalidArgumentError for another shape, and when mu is NaN or Inf.
+
+        A Session does not hold what it is fed against the signature's shape, and a net that averages over positions
+        would take any height and width: hence `ensure_shape`. An empty batch gets an image, whose logits are dropped:
+        oneDNN's convolutions of no images fail.
+        """
+        images = tf.ensure_shape(images, [None, *self.image_shape])
+        count = tf.shape(images)[0]
+        some = tf.pad(images, [[0, tf.maximum(0, 1 - count)], [0, 0], [0, 0], [0, 0]])
+        features = self.model.features(tf.image.convert_image_dtype(some, tf.float32), training=False)
+        return tf.debugging.check_numerics(self.model.classifier(features), "the noise-free logits")[:count]
+
+    def _noise(self, count: tf.Tensor) -> tf.Tensor:
+        """[count, C]: independent draws of the logits' noise, fresh on every call.
+
+        The kernel with seeds 0 seeds itself when a process loads it and keeps its state to itself: no variable that a
+        file could bring back, or that requests could race for.
+        """
+        factor = tf.constant(self.noise_factor, tf.float32)
+        shape = [count, factor.shape[1]]
+        normal = tf.raw_ops.RandomStandardNormal(shape=shape, dtype=tf.float32, seed=0, seed2=0)
+        return tf.matmul(normal, factor, transpose_b=True)
+
+    def _tally(self, mean: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """How many of `total` draws each class wins, and the sum of their logits, [n, C] each; chunk by chunk."""
+        largest = tf.maximum(1, CHUNK // tf.maximum(1, tf.size(mean)))
+
+        def step(done: tf.Tensor, votes: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            count = tf.minimum(largest, total - done)
+            draws = mean[tf.newaxis]
+            if self.noise_factor is not None:
+                images, num_classes = tf.shape(mean)[0], mean.shape[1]
+                draws += tf.reshape(self._noise(count * images), [count, images, num_classes])
+            won = tf.one_hot(tf.argmax(draws, axis=2), mean.shape[1])
+            return done + count, votes + tf.reduce_sum(won, axis=0), logits + tf.reduce_sum(draws, axis=0)
+
+        start = (tf.constant(0), tf.zeros_like(mean), tf.zeros_like(mean))
+        _, votes, logits = tf.while_loop(lambda done, *_: done < total, step, start, parallel_iterations=1)
+        return votes, logits
+
+    def _decode(self, contents: tf.Tensor) -> tf.Tensor:
+        """A file's pixels, uint8 [H, W, channels]: alpha dropped, grey made RGB or RGB grey, resized."""
+        height, width, channels = self.image_shape
+        image = tf.io.decode_image(contents, expand_animations=False)
+        image.set_shape([None, None, None])
+        is_grey = tf.shape(image)[2] < 3  # grey, or grey and alpha
+        if channels == 1:
+            image = tf.cond(is_grey, lambda: image[..., :1], lambda: tf.image.rgb_to_grayscale(image[..., :3]))
+        else:
+            image = tf.cond(is_grey, lambda: tf.repeat(image[..., :1], 3, axis=2), lambda: image[..., :3])
+        resized = tf.image.resize(image, [height, width], antialias=True)
+        return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), self.image_shape)
+
+    def _answer(self, logits: tf.Tensor, probabilities: tf.Tensor) -> Answer:
+        likeliest = probabilities == tf.reduce_max(probabilities, axis=1, keepdims=True)
+        class_id = tf.argmax(tf.where(likeliest, logits, -np.inf), axis=1)
+        class_name = tf.gather(self.class_names, class_id)
+        return {"logits": logits, "probabilities": probabilities, "class_id": class_id, "class_name": class_name}
+
+
+def noise_factor(model: WCANet) -> np.ndarray | None:
+    """T [C, r], float64, with T Tᵀ = K, the covariance of the logits; r = min(C, D). None for a net without noise.
+
+    K is A Aᵀ with A = W L; T is the triangular factor of A, which draws the same noise from fewer numbers.
+    """
+    if model.noise is None:
+        return None
+    scale = model.logit_scale.numpy().astype(np.float64)
+    if not np.isfinite(scale).all():
+        raise InputError("expected a trained model of finite weights, received NaN or Inf in those of the noise")
+    return np.transpose(np.linalg.qr(scale.T, mode="r"))
