@@ -20,7 +20,7 @@ from wca_tf.distribution import check_shares, make_strategy, synchronise_batch_n
 from wca_tf.errors import InputError
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.training import train
+from wca_tf.training import EpochRecorder, compile_model, train
 
 STEPS = 20
 # Adam divides a gradient by its own size: where that is near zero, rounding decides the sign of a change as large as
@@ -240,3 +240,28 @@ def test_loss_scaling_changes_no_step():
         model.fit(images, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
     for one, other in zip(scaled.variables, plain.variables, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=one.path)
+
+
+def test_mixed_float16_scales_its_loss_and_learns():
+    images, labels = toy_data(64)
+    model = make_model("isotropic", convolution("mixed_float16"))
+    compile_model(model, 0.01, 40, precision="mixed_float16")
+    assert {layer.compute_dtype for layer in model.backbone.layers} == {"float16"}
+    assert model.optimizer.scale_loss(1.0) == 1024
+    history = model.fit(images, labels, batch_size=32, epochs=20, verbose=0).history
+    assert history["ce"][-1] < 0.8 * history["ce"][0]
+    assert all(np.isfinite(variable).all() for variable in model.variables)
+
+
+@pytest.mark.slow
+def test_a_step_compiled_by_xla_learns_and_a_loss_of_nan_is_an_error_there_too(tmp_path):
+    """XLA draws other numbers from the same seed, and drops the graph's own check of the loss."""
+    images, labels = toy_data(64)
+    model = make_model(backbone=convolution())
+    compile_model(model, 0.01, 40, jit_compile=True)
+    losses = model.fit(images, labels, batch_size=32, epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    recorder = EpochRecorder(ModelDirectory(tmp_path), 0)
+    with pytest.raises(InputError, match="training diverged"):
+        model.fit(images * np.nan, labels, batch_size=32, verbose=0, callbacks=[recorder])
+    assert not list(tmp_path.iterdir())

@@ -80,9 +80,7 @@ def _split(model: Any) -> tuple[keras.Model, keras.layers.Layer]:
     if len(inputs) != 1 or len(outputs) != 1:
         raise InputError(f"expected one input and one output, received {len(inputs)} and {len(outputs)}")
     tensor = outputs[0]
-    while (
-        True
-    ):  # along the graph: `layer.input` knows only layers that were called once, and `pop` and `add` call again
+    while True:  # along the graph: `layer.input` fails for layers called twice, as `pop` and `add` call them
         layer, index, _ = tensor._keras_history
         node = layer._inbound_nodes[index]
         if not _is_ending(layer, model):
