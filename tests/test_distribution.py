@@ -242,15 +242,17 @@ def test_loss_scaling_changes_no_step():
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=one.path)
 
 
-def test_mixed_float16_scales_its_loss_and_learns():
+def test_mixed_float16_scales_its_loss_and_trains_as_float32_does():
     images, labels = toy_data(64)
-    model = make_model("isotropic", convolution("mixed_float16"))
-    compile_model(model, 0.01, 40, precision="mixed_float16")
-    assert {layer.compute_dtype for layer in model.backbone.layers} == {"float16"}
-    assert model.optimizer.scale_loss(1.0) == 1024
-    history = model.fit(images, labels, batch_size=32, epochs=20, verbose=0).history
-    assert history["ce"][-1] < 0.8 * history["ce"][0]
-    assert all(np.isfinite(variable).all() for variable in model.variables)
+    losses = {}
+    for precision, scale in {"float32": 1, "mixed_float16": 1024}.items():
+        model = make_model("isotropic", convolution(precision))
+        compile_model(model, 0.01, 20, precision=precision)
+        assert model.optimizer.scale_loss(1.0) == scale
+        losses[precision] = model.fit(images, labels, batch_size=32, epochs=10, verbose=0).history["loss"]
+        assert {layer.compute_dtype for layer in model.backbone.layers} == {precision.removeprefix("mixed_")}
+    np.testing.assert_allclose(losses["mixed_float16"], losses["float32"], atol=0.1)  # 0.04 seen
+    assert losses["float32"][0] - losses["float32"][-1] > 1  # the tolerance is small against what was learned
 
 
 @pytest.mark.slow
