@@ -1,4 +1,8 @@
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -56,3 +60,28 @@ def test_several_workers_need_a_tf_config(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(InputError, match="expected TF_CONFIG"):
         check_strategy("multi_worker")
+
+
+def test_the_slurm_script_gives_every_task_a_tf_config(root, tmp_path):
+    """docs/scale.md's, with Slurm's commands replaced by what they print, and the command by what it would be told."""
+    [script] = [
+        block.removeprefix("```\n")
+        for block in re.findall(r"```\n#!/bin/bash.*?(?=```)", (root / "docs" / "scale.md").read_text(), re.DOTALL)
+    ]
+    told = f"{sys.executable} -c 'from wca_tf.cluster import read_cluster; print(read_cluster())'"
+    script, replaced = re.subn(r"bin/train .*(?=; do)", lambda _: told.replace("'", '"'), script)
+    assert replaced == 1
+    slurm = "scontrol() { printf 'host7\\nhost8\\n'; }; srun() { shift; SLURM_PROCID=1 \"$@\"; }\n"
+    environment = {**os.environ, "PYTHONPATH": str(root), "SLURM_JOB_NODELIST": "host[7-8]"}
+    done = subprocess.run(["bash", "-c", slurm + script], env=environment, capture_output=True, text=True)
+    assert done.stdout == f"{Cluster(2, False)}\n", done.stderr
+
+
+def test_the_kubernetes_job_gives_every_pod_a_tf_config(root):
+    [text] = re.findall(r"export (TF_CONFIG='.*)", (root / "docs" / "scale.md").read_text().split("```yaml")[1])
+    for index in range(2):
+        command = f"{text}; {sys.executable} -c 'from wca_tf.cluster import read_cluster as r; print(r())'"
+        command = f"export JOB_COMPLETION_INDEX={index}; export {command}"
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+        assert done.stdout == f"{Cluster(2, index == 0)}\n", done.stderr
