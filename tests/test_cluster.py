@@ -6,14 +6,15 @@ import sys
 
 import pytest
 
+from wca_tf import cluster
 from wca_tf.cluster import Cluster, check_strategy, is_chief, read_cluster
 from wca_tf.errors import InputError
 
 HOSTS = ["a:1", "b:1", "c:1"]
 
 
-def tf_config(job="worker", index=0, **cluster):
-    return json.dumps({"cluster": cluster or {"worker": HOSTS}, "task": {"type": job, "index": index}})
+def tf_config(job="worker", index=0, **jobs):
+    return json.dumps({"cluster": jobs or {"worker": HOSTS}, "task": {"type": job, "index": index}})
 
 
 @pytest.mark.parametrize(
@@ -29,8 +30,15 @@ def tf_config(job="worker", index=0, **cluster):
 def test_a_process_finds_its_place(monkeypatch, text, expected):
     monkeypatch.setenv("TF_CONFIG", text)
     assert read_cluster() == expected
-    assert is_chief() == (expected is None or expected.is_chief)
     check_strategy("auto")
+
+
+def test_a_worker_is_no_chief_of_the_cluster_that_it_has_joined(monkeypatch):
+    monkeypatch.setattr(cluster, "_joined", [])
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=2))
+    assert is_chief()  # a run on one device does not care for TF_CONFIG
+    cluster.join(read_cluster())
+    assert not is_chief()
 
 
 @pytest.mark.parametrize(
@@ -62,19 +70,36 @@ def test_several_workers_need_a_tf_config(monkeypatch):
         check_strategy("multi_worker")
 
 
-def test_the_slurm_script_gives_every_task_a_tf_config(root, tmp_path):
-    """docs/scale.md's, with Slurm's commands replaced by what they print, and the command by what it would be told."""
-    [script] = [
-        block.removeprefix("```\n")
-        for block in re.findall(r"```\n#!/bin/bash.*?(?=```)", (root / "docs" / "scale.md").read_text(), re.DOTALL)
-    ]
-    told = f"{sys.executable} -c 'from wca_tf.cluster import read_cluster; print(read_cluster())'"
-    script, replaced = re.subn(r"bin/train .*(?=; do)", lambda _: told.replace("'", '"'), script)
-    assert replaced == 1
+@pytest.mark.parametrize(("ends", "status"), [([75, 137, 0], 0), ([75, 2, 0], 2)])
+def test_the_slurm_script_tells_every_task_its_place_and_starts_it_again(root, tmp_path, ends, status):
+    """docs/scale.md's, with Slurm's commands replaced by what they print, and bin/train by what ends as it is told."""
+    [script] = re.findall(r"```\n(#!/bin/bash.*?)```", (root / "docs" / "scale.md").read_text(), re.DOTALL)
+    script = script.replace("cd /shared/wca_tf && source .venv/bin/activate", "").replace("sleep 5", "")
+    (tmp_path / "bin").mkdir()
+    train = tmp_path / "bin" / "train"
+    train.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, sys\n"
+        "from wca_tf.cluster import read_cluster\n"
+        "print(read_cluster(), sys.argv[1])\n"
+        "before = pathlib.Path('times')\n"
+        "times = len(before.read_text()) if before.exists() else 0\n"
+        "before.write_text('x' * (times + 1))\n"
+        f"sys.exit({ends}[times])\n"
+    )
+    train.chmod(0o755)
     slurm = "scontrol() { printf 'host7\\nhost8\\n'; }; srun() { shift; SLURM_PROCID=1 \"$@\"; }\n"
     environment = {**os.environ, "PYTHONPATH": str(root), "SLURM_JOB_NODELIST": "host[7-8]"}
-    done = subprocess.run(["bash", "-c", slurm + script], env=environment, capture_output=True, text=True)
-    assert done.stdout == f"{Cluster(2, False)}\n", done.stderr
+    done = subprocess.run(["bash", "-c", slurm + script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    told = f"{Cluster(2, False)} --flagfile=configs/cifar10_anisotropic.flags"
+    assert done.returncode == status, done.stderr
+    assert done.stdout.splitlines() == [told] * (ends.index(status) + 1)
+
+
+def test_every_flagfile_that_the_pages_name_exists(root):
+    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+        for name in re.findall(r"--flagfile=(configs/\S+)", page.read_text()):
+            assert (root / name).is_file(), f"{page}: {name}"
 
 
 def test_the_kubernetes_job_gives_every_pod_a_tf_config(root):

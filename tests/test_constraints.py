@@ -133,8 +133,9 @@ import numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import keras
-from toy_models import make_model, toy_data
+from toy_models import convolution, make_model, toy_data
 from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
+from wca_tf.distribution import synchronise_batch_normalisation
 from test_constraints import Before
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
 images, labels = toy_data(64)
@@ -152,11 +153,26 @@ assert (norms > 0.7).any()
 expected = np.linalg.cholesky(clip_singular_values(before.covariance, 0.5, 1.2))
 np.testing.assert_allclose(model.noise.scale_tril.numpy(), expected, atol=2e-6)
 assert model.noise.scale_tril.shape == ({DIMENSIONS}, {DIMENSIONS})
+
+def descended(covariance):  # with a large penalty, by plain steps: behind Adam a small gradient could hide
+    net = make_model(covariance, convolution(), weight_decay=1.0)
+    synchronise_batch_normalisation(net, tf.distribute.get_strategy())
+    net.compile(keras.optimizers.SGD(0.02), net.loss, jit_compile=False)
+    reported = net.fit(images, labels, batch_size=32, epochs=2, shuffle=False, verbose=0).history
+    return [*net.variables], reported
+for covariance in ("anisotropic", "none"):
+    alone, reported = descended(covariance)
+    with strategy.scope():
+        shared, also_reported = descended(covariance)
+    for one, other in zip(alone, shared):
+        np.testing.assert_allclose(one, other, atol=1e-6, err_msg=one.path)
+    for name in reported:
+        np.testing.assert_allclose(reported[name], also_reported[name], rtol=1e-5, err_msg=name)
 print("in sync")
 """
 
 
-def test_projections_are_the_same_on_every_replica_of_a_mirrored_strategy(root):
+def test_projections_and_gradients_are_the_same_on_every_replica_of_a_mirrored_strategy(root):
     path = os.pathsep.join([str(root), str(root / "tests")])
     done = subprocess.run(
         [sys.executable, "-c", MIRRORED], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}

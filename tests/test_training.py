@@ -19,7 +19,8 @@ from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.files import exclusive_directory
 from wca_tf.model_dir import ModelDirectory, best_line, load_model
-from wca_tf.training import EpochRecorder, compile_model, new_model, train
+from wca_tf.optimizer import compile_model
+from wca_tf.training import EpochRecorder, new_model, train
 
 COMMON_KEYS = {"epoch", "loss", "accuracy", "ce", "penalty", "val_loss", "val_accuracy", "val_ce", "val_penalty"}
 NOISE_KEYS = {"alignment", "noise_to_margin", "val_alignment", "val_noise_to_margin"}

@@ -9,6 +9,9 @@ from wca_tf.errors import InputError
 EXAMPLE = '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, "task": {"type": "worker", "index": 0}}'
 
 
+_joined: list["Cluster"] = []
+
+
 @dataclasses.dataclass(frozen=True)
 class Cluster:
     """A process's place among workers.
@@ -47,10 +50,19 @@ def read_cluster() -> Cluster | None:
     return Cluster(len(every), job == "chief" or ("chief" not in jobs and index == 0))
 
 
+def join(cluster: Cluster) -> None:
+    """Note that this process has become one of the cluster's workers."""
+    _joined.append(cluster)
+
+
+def has_joined() -> bool:
+    """Whether this process is one of several workers."""
+    return bool(_joined)
+
+
 def is_chief() -> bool:
-    """Whether this process is the one that prints: the chief of TF_CONFIG's workers, or alone."""
-    cluster = read_cluster()
-    return cluster is None or cluster.is_chief
+    """Whether this process is the one that writes and prints: the chief of the cluster it has joined, or alone."""
+    return all(cluster.is_chief for cluster in _joined)
 
 
 def check_strategy(strategy: str) -> None:

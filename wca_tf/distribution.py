@@ -2,15 +2,17 @@
 
 import contextlib
 import functools
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from wca_tf.cluster import check_strategy, is_chief, read_cluster
+from wca_tf.cluster import check_strategy, has_joined, is_chief, join, read_cluster
 from wca_tf.errors import InputError, LostWorkerError, one_line
 from wca_tf.files import TEMPORARY_PREFIX
 
@@ -20,11 +22,9 @@ LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
-    tf.errors.InternalError,
 )
 
 
-@functools.cache  # a process has one connection to its cluster, and one set of collectives
 def make_strategy(name: str) -> tf.distribute.Strategy:
     """The strategy of a `--strategy`; on one device TensorFlow's default, which distributes nothing.
 
@@ -42,23 +42,37 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
         cluster = read_cluster()
         several = cluster is not None and cluster.num_workers > 1
         name = "multi_worker" if several else "mirrored" if len(gpus) > 1 else "one_device"
-    if name == "multi_worker":
-        library = tf.distribute.experimental.CommunicationImplementation
-        options = tf.distribute.experimental.CommunicationOptions(implementation=library.NCCL if gpus else library.RING)
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    if name == "mirrored":
-        if gpus:
-            return tf.distribute.MirroredStrategy()
-        devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-        return tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
-    return tf.distribute.get_strategy()
+    makers = {"multi_worker": _multi_worker, "mirrored": _mirrored, "one_device": tf.distribute.get_strategy}
+    return makers[name]()
+
+
+@functools.cache  # a process has one connection to its cluster
+def _multi_worker() -> tf.distribute.Strategy:
+    library = tf.distribute.experimental.CommunicationImplementation
+    implementation = library.NCCL if tf.config.list_physical_devices("GPU") else library.RING
+    options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
+    cluster = read_cluster()
+    if cluster:
+        join(cluster)
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@functools.cache  # the collectives of a second one would clash with those of the first
+def _mirrored() -> tf.distribute.Strategy:
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
 
 
 def check_shares(strategy: tf.distribute.Strategy, batch_size: int, jit_compile: bool) -> None:
     """Raise InputError for a batch that the replicas cannot share evenly, or XLA where it fails or is slow."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
-        raise InputError(f"expected a --batch_size that is a multiple of the {replicas} devices, received {batch_size}")
+        raise InputError(
+            f"expected a --batch_size that is a multiple of the {replicas} devices, received {batch_size}; "
+            "--strategy=one_device uses one of them"
+        )
     if jit_compile and (replicas > 1 or not tf.config.list_physical_devices("GPU")):
         raise InputError("expected one GPU, and --strategy=one_device, with --jit_compile; received another machine")
 
@@ -82,7 +96,9 @@ def distribute_batches(
     """
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
-        return batches(worker=0, workers=1)
+        whole = batches(worker=0, workers=1)
+        gpu = bool(tf.config.list_logical_devices("GPU"))
+        return whole.apply(tf.data.experimental.prefetch_to_device("GPU:0")) if gpu else whole
 
     def for_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         rows = batches(worker=context.input_pipeline_id, workers=context.num_input_pipelines)
@@ -97,15 +113,11 @@ def one_writer(strategy: tf.distribute.Strategy, path: Path) -> Iterator[Path]:
 
     A worker's copy is made before the chief goes on, and removed at the end; what TensorFlow wants every worker to save
     goes into it.
-
-    Raises:
-        LostWorkerError: another worker was lost.
     """
     if not _has_workers(strategy):
         yield path
         return
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_lost_worker_is_an_error(path))
         own = path
         if not is_chief():
             stack.enter_context(contextlib.redirect_stdout(None))
@@ -114,27 +126,38 @@ def one_writer(strategy: tf.distribute.Strategy, path: Path) -> Iterator[Path]:
             if path.exists():
                 ignored = shutil.ignore_patterns("tensorboard", "evaluations", f"{TEMPORARY_PREFIX}*")
                 shutil.copytree(path, own, ignore=ignored)
-        _wait_for_every_worker(strategy)
+        check_same_everywhere(strategy, lambda: "copied")
         yield own
+        check_same_everywhere(strategy, lambda: "done")  # nobody leaves while another may still need it
 
 
 @contextlib.contextmanager
-def _lost_worker_is_an_error(path: Path) -> Iterator[None]:
+def lost_worker_is_an_error(path: Path) -> Iterator[None]:
+    """Raise LostWorkerError for what TensorFlow raises when another worker is gone."""
     try:
         yield
     except LOST as error:
+        if not has_joined():
+            raise
         raise LostWorkerError(
             f"another worker was lost: start the same command again on every worker, and {path} goes on from what is "
             f"complete in it ({one_line(error)[:200]})"
         ) from None
 
 
-def _wait_for_every_worker(strategy: tf.distribute.Strategy) -> None:
-    @tf.function
-    def meet() -> tf.Tensor:
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.ones([])), axis=None)
+def check_same_everywhere(strategy: tf.distribute.Strategy, told: Callable[[], Any]) -> None:
+    """Wait for every worker, and raise InputError on all of them unless what `told` returns is written alike on all."""
+    if not _has_workers(strategy):
+        return
+    digest = hashlib.sha256(repr(told()).encode()).digest()
+    number = tf.constant([int.from_bytes(digest[:4], "big", signed=True)])
 
-    meet()
+    @tf.function
+    def numbers() -> tf.Tensor:
+        return strategy.gather(strategy.run(lambda: tf.identity(number)), axis=0)
+
+    if len(set(numbers().numpy().tolist())) > 1:
+        raise InputError("expected the same flags, data and model on every worker, received different ones")
 
 
 def _has_workers(strategy: tf.distribute.Strategy) -> bool:

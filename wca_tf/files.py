@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from wca_tf.errors import InputError, one_line
 
 TEMPORARY_PREFIX = ".wca_tf-"
@@ -61,6 +63,15 @@ def sha256(path: str | Path) -> str:
         raise InputError(f"expected a file {path}: there is none") from None
     except OSError as error:
         raise InputError(f"expected a file {path}, which cannot be read: {one_line(error)}") from None
+
+
+def sha256_of_arrays(*arrays: np.ndarray) -> str:
+    """SHA-256 of the arrays' types, shapes and values, in hexadecimal."""
+    hashed = hashlib.sha256()
+    for array in arrays:
+        hashed.update(f"{array.dtype}{array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
 
 
 @contextlib.contextmanager

@@ -25,7 +25,8 @@ class GaussianFeatureNoise(keras.layers.Layer):
         initial_scale: positive; L starts at `initial_scale` times the identity.
 
     Call arguments:
-        features: [B, D], any float type.
+        features: [B, D], any float type; under tf.distribute as many on every replica, which has its rows of the
+            global batch's noise.
         seed: optional int32[2]; given, it alone decides the noise, and the stream does not advance.
     """
 

@@ -220,7 +220,8 @@ class WCANet(keras.Model):
             deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
             sums += [tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins)]
         total = tf.unstack(sum_over_replicas(tf.stack(sums)))
-        values = {"weight": total[0], "ce": total[1] / total[0], "accuracy": total[2] / total[0], **terms}
+        cross_entropy, accuracy = (tf.math.divide_no_nan(each, total[0]) for each in total[1:3])
+        values = {"weight": total[0], "ce": cross_entropy, "accuracy": accuracy, **terms}
         if self.noise:
             values["noise_to_margin"] = tf.math.divide_no_nan(total[3], total[4])
         loss = values["ce"] + terms["penalty"] - terms.get("alignment", 0.0)

@@ -26,5 +26,7 @@ def sum_over_replicas(values: tf.Tensor) -> tf.Tensor:
 
 
 def in_multi_worker() -> bool:
-    """Whether the replicas are on several workers."""
-    return isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+    """Whether the replicas are on several workers: the condition of Keras's own reductions."""
+    strategy = tf.distribute.get_strategy()
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return several and strategy.extended._in_multi_worker_mode()

@@ -15,22 +15,25 @@ from wca_tf import official
 from wca_tf.adversarial import adversary
 from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.cluster import is_chief
-from wca_tf.config import TrainConfig, expand
+from wca_tf.config import TrainConfig, config_to_json, expand
 from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint
 from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution import (
+    check_same_everywhere,
     check_shares,
     distribute_batches,
+    lost_worker_is_an_error,
     make_strategy,
     one_writer,
     synchronise_batch_normalisation,
 )
 from wca_tf.errors import InputError
-from wca_tf.files import exclusive_directory, remove_leftovers
+from wca_tf.files import exclusive_directory, remove_leftovers, sha256_of_arrays
 from wca_tf.model import WCANet
-from wca_tf.model_dir import ModelDirectory, best_line, load_model, save_model
+from wca_tf.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
+from wca_tf.optimizer import compile_model
 from wca_tf.progress import progress_bar
 
 
@@ -49,6 +52,11 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
     if directory.last.exists():
         print(f"{directory.path} is trained; nothing to do")
         return directory.best_epoch()
+    with lost_worker_is_an_error(directory.path):
+        return _train(directory, config)
+
+
+def _train(directory: ModelDirectory, config: TrainConfig) -> dict[str, float]:
     strategy = make_strategy(config.strategy)
     check_shares(strategy, config.batch_size, config.jit_compile)
     training, validation = load_examples(config, "train").split_validation(
@@ -56,6 +64,8 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
     )
     if len(training) < config.batch_size:
         raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
+    flags = {name: value for name, value in config_to_json(config).items() if name not in (*NOT_COMPARED, *PATHS)}
+    check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
     with strategy.scope():
         model = new_model(config, training)  # before anything is written: it may refuse
         if config.train_noise_on and not directory.backup.exists():
@@ -149,54 +159,6 @@ def take_weights(model: WCANet, model_dir: str) -> None:
                 f"expected the same backbone, feature_dim and images as in {model_dir}: its {name} differs"
             )
         getattr(model, name).set_weights([weight.numpy() for weight in theirs])
-
-
-def compile_model(
-    model: WCANet,
-    learning_rate: float,
-    steps: int,
-    schedule: str = "steps",
-    precision: str = "float32",
-    jit_compile: bool = False,
-) -> None:
-    """Adam with one of `SCHEDULES` over `steps`; in mixed_float16 with a fixed loss scale.
-
-    A fixed one, because a dynamic one skips steps, after which a resumed run would not know where it is.
-    """
-    model.compile(
-        optimizer=keras.optimizers.Adam(
-            SCHEDULES[schedule](learning_rate, steps), loss_scale_factor=LOSS_SCALE.get(precision)
-        ),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=jit_compile,
-    )
-
-
-# float16's smallest normal number is 6e-5; a mean over a batch has gradients below that, and none above 64.
-LOSS_SCALE = {"mixed_float16": 1024.0}
-
-
-def _step_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Divided by 10 after each third: the authors' schedule."""
-    last_steps = [max(0, round(steps * third / 3) - 1) for third in (1, 2)]  # of the first and the second third, from 0
-    return keras.optimizers.schedules.PiecewiseConstantDecay(
-        last_steps, [learning_rate, learning_rate / 10, learning_rate / 100]
-    )
-
-
-def _cosine_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """From a tenth of the rate up to it over a fifth of the steps, then along a cosine to zero, for short runs."""
-    warmup = steps // 5
-    return keras.optimizers.schedules.CosineDecay(
-        learning_rate / 10, steps - warmup, warmup_target=learning_rate, warmup_steps=warmup
-    )
-
-
-SCHEDULES = {
-    "steps": _step_schedule,
-    "cosine": _cosine_schedule,
-    "constant": lambda learning_rate, steps: learning_rate,
-}
 
 
 def _fit(

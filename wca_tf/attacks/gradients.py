@@ -3,17 +3,19 @@
 All functions are for use inside a graph.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from wca_tf.attacks.batch import Batch, replace_rows
+from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.objectives import OBJECTIVES, survival_of
 from wca_tf.attacks.target import Target
 from wca_tf.seeds import make_seed
 
 ZERO = tf.UnconnectedGradients.ZERO
+SMALLEST = 2.0**-120  # what is below float32's normal numbers, 2⁻¹²⁶, counts as zero on a CPU
 
 
 class Survival(NamedTuple):
@@ -85,9 +87,18 @@ def expected_gradient(
     values, feature_gradient, held, margin = mean_over_draws(part, target, draws)
     gradient = feature_gradient
     if features is not images:
-        gradient = outer.gradient(features, images, feature_gradient, unconnected_gradients=ZERO)
+        # In units of its own size, as a backbone in float16 would lose a small one. Powers of two change no float32.
+        unit = _power_of_two(tf.reduce_max(tf.abs(feature_gradient), axis=range(1, feature_gradient.shape.rank)))
+        in_units = feature_gradient / tf.reshape(unit, [-1, *[1] * (feature_gradient.shape.rank - 1)])
+        gradient = per_image(unit) * outer.gradient(features, images, in_units, unconnected_gradients=ZERO)
     gradient = tf.debugging.check_numerics(gradient, "the attack's gradient")
     return Ascent(values, gradient, features, Survival(_share(held, draws), margin))
+
+
+def _power_of_two(size: tf.Tensor) -> tf.Tensor:
+    """The power of two next to each size, 0 or more; of those too small to divide by, the smallest that is not."""
+    exponent = tf.math.round(tf.math.log(tf.maximum(size, SMALLEST)) / math.log(2))
+    return tf.where(size > 0, tf.pow(2.0, exponent), 1.0)
 
 
 def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:

@@ -11,6 +11,8 @@ Writes EXPORT_DIR/1 (or --version=N), complete or not at all; a version that exi
 and has warm-up requests and a manifest in assets.extra/. docs/serving.md has clients, latency, and a threat model.
 """
 
+import shlex
+
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run
 from wca_tf.config import ExportConfig, expand
 from wca_tf.errors import InputError
@@ -34,8 +36,9 @@ def main() -> None:
     print(f"{path}: version {config.version}, {size / 1e6:.1f} MB")
     print("signatures: serving_default averaged exact noise_free image_bytes")
     base = path.parent.resolve()
-    ports = "-p 8500:8500 -p 8501:8501"
-    print(f"next: docker run --rm {ports} -v {base}:/models/{base.name} -e MODEL_NAME={base.name} tensorflow/serving")
+    ports = "-p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501"
+    volume = shlex.quote(f"{base}:/models/{base.name}:ro")
+    print(f"next: docker run --rm {ports} -v {volume} -e {shlex.quote(f'MODEL_NAME={base.name}')} tensorflow/serving")
 
 
 def console() -> None:

@@ -31,7 +31,7 @@ def training_batches(
     Order and augmentation depend on (seed, epoch), so that a resumed run sees what it would have seen, and several
     workers see what one would have.
     """
-    images, labels = tf.constant(examples.images), tf.constant(examples.labels)
+    images, labels = _on_host(examples)
     count = len(examples)
 
     def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -71,7 +71,7 @@ def crop_flip(images: tf.Tensor, offsets: tf.Tensor, mirrored: tf.Tensor) -> tf.
 
 def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, workers: int = 1) -> tf.data.Dataset:
     """(images, labels, weights) in order; the last batch is filled up with images of weight 0."""
-    images, labels = tf.constant(examples.images), tf.constant(examples.labels)
+    images, labels = _on_host(examples)
     count = len(examples)
     indices = tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size)
 
@@ -81,6 +81,11 @@ def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, wor
         return to_float(tf.gather(images, rows)), tf.gather(labels, rows), tf.cast(indices < count, tf.float32)
 
     return indices.map(make_batch, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _on_host(examples: Examples) -> tuple[tf.Tensor, tf.Tensor]:
+    with tf.device("CPU:0"):  # a GPU gets batches, not the data set
+        return tf.constant(examples.images), tf.constant(examples.labels)
 
 
 def _share(rows: tf.Tensor, batch_size: int, worker: int, workers: int) -> tf.Tensor:

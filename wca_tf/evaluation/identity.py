@@ -21,15 +21,6 @@ OTHER = {
 }
 
 
-def digest(*arrays: np.ndarray) -> str:
-    """SHA-256 of the arrays' types, shapes and values."""
-    hashed = hashlib.sha256()
-    for array in arrays:
-        hashed.update(f"{array.dtype}{array.shape}".encode())
-        hashed.update(np.ascontiguousarray(array).tobytes())
-    return hashed.hexdigest()
-
-
 def digest_of_net(model: keras.Model) -> str:
     """SHA-256 of a Keras model's weights, and of its architecture where its class says how it is made."""
     try:
@@ -38,7 +29,9 @@ def digest_of_net(model: keras.Model) -> str:
     except (NotImplementedError, TypeError, ValueError):
         described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
     architecture = json.dumps(described, sort_keys=True, default=str)
-    return digest(np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights))
+    return files.sha256_of_arrays(
+        np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights)
+    )
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from wca_tf.config import EvaluateConfig, TrainConfig, config_to_json
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
-from wca_tf.distribution import make_strategy, one_writer
+from wca_tf.distribution import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
 from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
-from wca_tf.evaluation.identity import describe_model, digest, digest_of_net, evaluation_name, stored_results
+from wca_tf.evaluation.identity import describe_model, digest_of_net, evaluation_name, stored_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
 from wca_tf.evaluation.report import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
@@ -60,21 +60,30 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     Raises:
         InputError: no or a broken model, absent data, a report directory of another evaluation.
     """
-    strategy = make_strategy(config.strategy)
-    with strategy.scope():
-        directory, model, examples = _load(config, model_dir)
-        train_config = directory.train_config()
-        identity = {
-            "model_dir": str(directory.path.resolve()),
-            "model": describe_model(directory),
-            "images_sha256": digest(examples.images, examples.labels),
-            "config": config.identity(),
-        }
-        report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
-        described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
-        target = _averaged(target_of(model), config)
-        with one_writer(strategy, report) as own:
-            return _evaluate(target, examples, config, own, identity, described, model)
+    with lost_worker_is_an_error(Path(report_dir or model_dir)):
+        strategy = make_strategy(config.strategy)
+        with strategy.scope():
+            return _evaluate_model_dir(config, model_dir, report_dir, strategy)
+
+
+def _evaluate_model_dir(
+    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path, strategy: tf.distribute.Strategy
+) -> dict[str, Any]:
+    directory, model, examples = _load(config, model_dir)
+    train_config = directory.train_config()
+    identity = {
+        "model_dir": str(directory.path.resolve()),
+        "model": describe_model(directory),
+        "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
+        "config": config.identity(),
+    }
+    asked = dataclasses.replace(config, tfds_data_dir="", strategy="auto")
+    check_same_everywhere(strategy, lambda: (asked, identity["model"], identity["images_sha256"]))
+    report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
+    described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
+    target = _averaged(target_of(model), config)
+    with one_writer(strategy, report) as own:
+        return _evaluate(target, examples, config, own, identity, described, model)
 
 
 def _averaged(target: HeadNoiseTarget | RandomNetTarget, config: EvaluateConfig) -> HeadNoiseTarget | RandomNetTarget:
@@ -116,7 +125,8 @@ def evaluate_model(
         model: returns logits [N, C]; noise in any layer is welcome.
         images: [N, H, W, channels], uint8, or float32 in [0, 1].
         labels: whole numbers [N].
-        config: which attacks; `split` and `tfds_data_dir` do not count.
+        config: which attacks; `split`, `tfds_data_dir` and `strategy` do not count. To share out the attacks of a
+            Keras model, build it and call this in a strategy's scope.
         report_dir: where the results go.
         name: what the report calls the model. A report directory belongs to it, the images and the Keras model; a
             target is known by its name alone.
@@ -133,7 +143,7 @@ def evaluate_model(
     identity = {
         "model_dir": None,
         "model": {"name": name, "sha256": digest_of_net(model) if isinstance(model, keras.Model) else None},
-        "images_sha256": digest(examples.images, examples.labels),
+        "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": config.identity(),
     }
     described = {"dataset": name, "split": "given", "training": None}

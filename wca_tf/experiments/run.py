@@ -18,6 +18,7 @@ from wca_tf.experiments.settings import BUDGETS, FOLDER, Scale, differences, tra
 from wca_tf.training import train
 
 EPSILON = "8/255"
+STRATEGY = "one_device"  # an experiment is a process that trains and attacks one net after the other
 ASKED = ("eot_samples", "average_draws")  # what an evaluation is named after, beside its images
 
 
@@ -72,7 +73,8 @@ class Run:
             changes["dataset"] += self.config.mini_imagenet
         if variant == "noise_alone":
             changes["train_noise_on"] = str(self.model_dir(dataset, "none"))
-        return TrainConfig(tfds_data_dir=self.config.tfds_data_dir, download=self.config.download, **changes)
+        data_dir, download = self.config.tfds_data_dir, self.config.download
+        return TrainConfig(tfds_data_dir=data_dir, download=download, strategy=STRATEGY, **changes)
 
     def model_dir(self, dataset: str, variant: str) -> Path:
         return expand(self.config.models_dir) / f"{dataset}-{self.config.scale}-{variant}"
@@ -95,7 +97,7 @@ class Run:
     def evaluated_at(self, model_dir: Path, attacks: list[str], epsilons: str = EPSILON, **changes: Any) -> Evaluated:
         """The net in a directory under attacks at radii, on the scale's number of test images."""
         asked = {"num_examples": self.scale.num_examples, "tfds_data_dir": self.config.tfds_data_dir, **changes}
-        config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, **asked)
+        config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, strategy=STRATEGY, **asked)
         named = "-".join(
             [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]
         )

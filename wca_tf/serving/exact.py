@@ -43,7 +43,7 @@ class ClassProbabilities:
         num_classes, rank = noise_factor.shape
         padding = max(0, num_classes - 1 - rank)  # the QR of J rivals' differences then has J rows
         self._factor = np.pad(noise_factor.astype(np.float64), ((0, 0), (0, padding)))
-        self._deviations = np.linalg.norm(self._factor[:, np.newaxis] - self._factor, axis=2)
+        self._deviations = np.stack([np.linalg.norm(row - self._factor, axis=1) for row in self._factor])
         self._probabilities = self._two_classes if num_classes == 2 else self._many_classes
 
     def __call__(self, noise_free_logits: tf.Tensor) -> tf.Tensor:

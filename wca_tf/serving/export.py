@@ -110,7 +110,8 @@ def _check(model: WCANet, image_shape: Sequence[int], class_names: Sequence[str]
         raise InputError("expected a trained model, received one that has not been built")
     if type(version) is not int or version < 1:
         raise InputError(f"expected a version of 1 or more, received {version!r}")
-    if len(image_shape) != 3 or not all(isinstance(size, int) and size > 0 for size in image_shape):
+    sizes = list(image_shape) if isinstance(image_shape, (list, tuple)) else []
+    if len(sizes) != 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise InputError(f"expected image_shape (height, width, channels), received {image_shape!r}")
     if image_shape[2] not in (1, 3):
         raise InputError(f"expected images of 1 or 3 channels, received {image_shape[2]}")

@@ -1,0 +1,53 @@
+"""The optimizer of a training run: Adam, its learning rate over the steps, and its loss scale."""
+
+import keras
+
+from wca_tf.model import WCANet
+
+
+def compile_model(
+    model: WCANet,
+    learning_rate: float,
+    steps: int,
+    schedule: str = "steps",
+    precision: str = "float32",
+    jit_compile: bool = False,
+) -> None:
+    """Adam with one of `SCHEDULES` over `steps`; in mixed_float16 with a fixed loss scale.
+
+    A fixed one, because a dynamic one skips steps, after which a resumed run would not know where it is.
+    """
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            SCHEDULES[schedule](learning_rate, steps), loss_scale_factor=LOSS_SCALE.get(precision)
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+    )
+
+
+# float16's smallest normal number is 6e-5; a mean over a batch has gradients below that, and none above 64.
+LOSS_SCALE = {"mixed_float16": 1024.0}
+
+
+def _step_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Divided by 10 after each third: the authors' schedule."""
+    last_steps = [max(0, round(steps * third / 3) - 1) for third in (1, 2)]  # of the first and the second third, from 0
+    return keras.optimizers.schedules.PiecewiseConstantDecay(
+        last_steps, [learning_rate, learning_rate / 10, learning_rate / 100]
+    )
+
+
+def _cosine_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """From a tenth of the rate up to it over a fifth of the steps, then along a cosine to zero, for short runs."""
+    warmup = steps // 5
+    return keras.optimizers.schedules.CosineDecay(
+        learning_rate / 10, steps - warmup, warmup_target=learning_rate, warmup_steps=warmup
+    )
+
+
+SCHEDULES = {
+    "steps": _step_schedule,
+    "cosine": _cosine_schedule,
+    "constant": lambda learning_rate, steps: learning_rate,
+}
