@@ -3,25 +3,51 @@
 With DEVICES logical CPUs; the strategy is the jobs'. Every process of a cluster is given the same jobs.
 """
 
+import functools
 import json
 import sys
+from pathlib import Path
 
+import keras
 import tensorflow as tf
 
+from wca_tf.cluster import is_chief
 from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.data.batches import training_batches
+from wca_tf.data.sources import load_examples
+from wca_tf.distribution import distribute_batches, make_strategy, synchronise_batch_normalisation
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.training import train
+from wca_tf.model_dir import ModelDirectory, save_model
+from wca_tf.training import _constraints, new_model, train
 
 
-def main(devices: int, jobs: list) -> None:
+def descend(config, directory):
+    """As `train`, by plain gradient descent: Adam makes of a rounding error a step of the learning rate."""
+    strategy = make_strategy(config.strategy)
+    examples, _ = load_examples(config, "train").split_validation(0.1, config.seed, config.max_train_examples)
+    steps = len(examples) // config.batch_size * config.epochs
+    batches = functools.partial(training_batches, examples, config.batch_size, config.epochs, 0, config.seed, "none")
+    with strategy.scope():
+        model = new_model(config, examples)
+        model.compile(keras.optimizers.SGD(config.learning_rate), model.loss, jit_compile=False)
+        synchronise_batch_normalisation(model, strategy)
+        shared = distribute_batches(strategy, batches, config.batch_size)
+        model.fit(shared, steps_per_epoch=steps, callbacks=_constraints(config), shuffle=False, verbose=0)
+        path = ModelDirectory(directory).last if is_chief() else ModelDirectory(f"{directory}-of-another-worker").last
+        path.parent.mkdir(exist_ok=True)
+        save_model(model, Path(path))
+
+
+def main(devices, jobs):
     if devices > 1:
         logical = [tf.config.LogicalDeviceConfiguration()] * devices
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
+    run = {"train": train, "descend": descend}
     for kind, options, *directories in jobs:
-        if kind == "train":
-            train(TrainConfig(**options), *directories)
-        else:
+        if kind == "evaluate":
             evaluate(EvaluateConfig(**options), *directories)
+        else:
+            run[kind](TrainConfig(**options), *directories)
     print("replicas", tf.distribute.get_strategy().num_replicas_in_sync)
 
 
