@@ -170,10 +170,15 @@ def five_classes(images, seed):
     "text",
     [
         "pgd",
-        "margin",
-        "apgd_dlr:steps=10",
-        "cw:steps=50:searches=3:learning_rate=0.03:initial_constant=0.1",
         "square:queries=10",
+        *(
+            pytest.param(text, marks=pytest.mark.slow)
+            for text in (
+                "margin",
+                "apgd_dlr:steps=10",
+                "cw:steps=50:searches=3:learning_rate=0.03:initial_constant=0.1",
+            )
+        ),
     ],
 )
 def test_the_memory_budget_does_not_change_an_attack(text):

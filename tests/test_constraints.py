@@ -135,6 +135,8 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import keras
 from toy_models import convolution, make_model, toy_data
 from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
+from wca_tf.attacks import build_attack
+from wca_tf.attacks.target import target_of
 from wca_tf.distribution import synchronise_batch_normalisation
 from test_constraints import Before
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
@@ -168,11 +170,22 @@ for covariance in ("anisotropic", "none"):
         np.testing.assert_allclose(one, other, atol=1e-6, err_msg=one.path)
     for name in reported:
         np.testing.assert_allclose(reported[name], also_reported[name], rtol=1e-5, err_msg=name)
+
+model = make_model("anisotropic", convolution())
+with strategy.scope():
+    also = make_model("anisotropic", convolution())
+indices = np.arange(7)  # which two replicas cannot share evenly
+attack = build_attack("pgd:steps=3", 8 / 255)
+alone = attack(target_of(model), images[:7], labels[:7], indices, 0)
+with strategy.scope():
+    shared = attack(target_of(also), images[:7], labels[:7], indices, 0)
+np.testing.assert_allclose(alone, shared, atol=1e-6)
+assert np.abs(alone - images[:7]).max() > 0.03
 print("in sync")
 """
 
 
-def test_projections_and_gradients_are_the_same_on_every_replica_of_a_mirrored_strategy(root):
+def test_projections_gradients_and_attacks_are_the_same_on_every_replica_of_a_mirrored_strategy(root):
     path = os.pathsep.join([str(root), str(root / "tests")])
     done = subprocess.run(
         [sys.executable, "-c", MIRRORED], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}

@@ -183,8 +183,9 @@ def test_two_mirrored_devices_equal_one(root, tmp_path, one_device):
     compare(root, tmp_path, one_device, ["penalty", "constraint"], EVALUATION, "mirrored", devices=2)
 
 
-def test_two_workers_equal_one_device(root, tmp_path, one_device):
-    compare(root, tmp_path, one_device, ["penalty"], EVALUATION, "multi_worker", workers=2)
+def test_two_workers_descend_as_one_device_does(root, tmp_path, one_device):
+    run_jobs(root, "multi_worker", [("descend", config_of("lenet_plus_plus"), tmp_path / "shared")], workers=2)
+    check_equal_descents(one_device("lenet_plus_plus"), tmp_path / "shared")
 
 
 @pytest.mark.slow
@@ -282,6 +283,7 @@ def test_a_batch_that_devices_cannot_share_is_refused():
         check_shares(strategy, 7, jit_compile=True)
 
 
+@pytest.mark.slow
 def test_a_training_run_on_three_devices_refuses_batches_of_four(root, tmp_path):
     config = dataclasses.asdict(dataclasses.replace(SMALL, batch_size=4, strategy="mirrored"))
     job = json.dumps([["train", config, str(tmp_path / "model")]])

@@ -42,6 +42,7 @@ def ran(run_page):
     return run_page(KERAS_MODEL)
 
 
+@pytest.mark.slow
 def test_the_page_about_keras_models_runs_from_top_to_bottom(ran):
     names, directory = ran
     distance = np.abs(np.asarray(names["adversarial"]) - names["images"]).max()
@@ -52,6 +53,7 @@ def test_the_page_about_keras_models_runs_from_top_to_bottom(ran):
     assert results["dataset"] == "cnn with dropout"
 
 
+@pytest.mark.slow
 def test_what_the_page_says_of_such_a_net_is_so(ran):
     results = ran[0]["results"]
     clean = results["clean"]

@@ -51,7 +51,10 @@ def bounds(svm, images, labels, epsilon):
     )
 
 
-each_svm = pytest.mark.parametrize("covariance, seed", [(c, s) for c in COVARIANCES for s in SEEDS])
+each_svm = pytest.mark.parametrize(
+    "covariance, seed",
+    [pytest.param(c, s, marks=[pytest.mark.slow] if s > SEEDS[0] else []) for c in COVARIANCES for s in SEEDS],
+)
 
 
 # Training

@@ -51,7 +51,13 @@ def trained(config, channels, classes):
     return metrics, before.keys(), still
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "wide" in name or name.endswith("_isotropic") else [])
+        for name in NAMES
+    ],
+)
 def test_a_config_trains_every_weight_of_its_net(configs, name):
     config = configs[name]
     here = {"dataset": "made here", "image_size": 0, "augmentation": "none", "batch_size": BATCH_SIZE, "epochs": 1}

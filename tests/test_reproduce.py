@@ -21,7 +21,7 @@ from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Cell, Table
 
 # Seconds each; the others train more nets, and run with --slow.
-QUICK = ("contours", "bound")
+QUICK = ("ablation", "bound")
 
 
 @pytest.fixture(scope="module")
