@@ -41,6 +41,15 @@ DRAWS = 8
 WITHOUT_RANDOM_NUMBERS = ("fgsm", "bim", "cw")
 
 
+def each(texts):
+    """Every attack; in l2, those that are others of the list with another objective or repeated, with --slow."""
+    composed = ("bim", "margin", "z_margin", "pgd_restarts", "auto_rand")
+    slow = [text for text in texts if text.startswith(composed) and text.endswith("norm=l2")]
+    return pytest.mark.parametrize(
+        "text", [pytest.param(t, marks=[pytest.mark.slow] if t in slow else []) for t in texts]
+    )
+
+
 @pytest.fixture(scope="module")
 def noisy_target():
     """Five classes, correlated noise."""
@@ -61,7 +70,7 @@ def build(text, epsilon=EPSILON):
 # What holds for every attack
 
 
-@pytest.mark.parametrize("text", WITH_NORMS)
+@each(WITH_NORMS)
 def test_every_attack(noisy_target, labelled, text):
     images, labels = labelled
     attack = build(text, 0.4)
@@ -81,12 +90,12 @@ def test_every_attack(noisy_target, labelled, text):
     np.testing.assert_array_equal(run(attack, noisy_target, images, labels), adversarial)
 
 
-@pytest.mark.parametrize("text", [text for text in WITH_NORMS if entry_of(text).has_radius])
+@each([text for text in WITH_NORMS if entry_of(text).has_radius])
 def test_epsilon_zero_is_the_identity(noisy_target, labelled, text):
     np.testing.assert_array_equal(run(build(text, 0.0), noisy_target, *labelled), labelled[0])
 
 
-@pytest.mark.parametrize("text", WITH_NORMS)
+@each(WITH_NORMS)
 def test_the_seed_decides(noisy_target, labelled, text):
     """Several attacks end at the same corner of their ball from most starts, but not for every image."""
     attack = build(text, 0.4)
@@ -96,7 +105,7 @@ def test_the_seed_decides(noisy_target, labelled, text):
         assert np.any(first != other)
 
 
-@pytest.mark.parametrize("text", WITH_NORMS)
+@each(WITH_NORMS)
 def test_an_image_does_not_depend_on_its_batch(noisy_target, labelled, text):
     """Up to the rounding of a matrix product, which may depend on its number of rows."""
     images, labels = labelled

@@ -311,7 +311,9 @@ def test_equal_seeds_train_to_equal_weights_and_other_seeds_do_not(covariance):
     assert not np.allclose(trained[0], trained[2], atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "float32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("int16", "int32", "int64"))]
+)
 def test_labels_may_be_whole_numbers_of_any_type(dtype):
     images, labels = toy_data()
     expected, received = make_model(), make_model()

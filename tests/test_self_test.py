@@ -58,7 +58,7 @@ def outcome_of(target, name, classes=10, least=10):
     return result
 
 
-@pytest.mark.parametrize("name", FINDERS + VARIANTS)
+@pytest.mark.parametrize("name", [*FINDERS, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)])
 def test_every_attack_finds_what_is_planted(noisy_target, name):
     result = outcome_of(noisy_target, name)
     assert result.planted == 10

@@ -86,7 +86,8 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
     try:
         main()
     except LostWorkerError as error:
-        _fail(str(error), os.EX_TEMPFAIL)
+        print(f"error: {one_line(error, 1000)}", file=sys.stderr, flush=True)
+        os._exit(os.EX_TEMPFAIL)  # TensorFlow's own ending waits for the lost worker, and aborts
     except InputError as error:
         _fail(str(error))
     except OSError as error:  # a path too long, a disk full, a permission missing
@@ -98,6 +99,6 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
-def _fail(message: str, status: int = 2) -> None:
+def _fail(message: str) -> None:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(status)
+    sys.exit(2)
