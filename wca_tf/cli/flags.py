@@ -86,6 +86,7 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
     try:
         main()
     except LostWorkerError as error:
+        sys.stdout.flush()
         print(f"error: {one_line(error, 1000)}", file=sys.stderr, flush=True)
         os._exit(os.EX_TEMPFAIL)  # TensorFlow's own ending waits for the lost worker, and aborts
     except InputError as error:
