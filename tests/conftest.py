@@ -1,6 +1,7 @@
 """What several test files share: commands in subprocesses, and tiny models trained once a session."""
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -87,14 +88,28 @@ def tiny_config() -> TrainConfig:
     return TrainConfig(max_train_examples=256, batch_size=32, epochs=5, image_size=25, seed=3)
 
 
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The directory `name`, made by whichever of pytest's processes first needs it; the others wait."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all of them
+    directory = base / "made_once" / name
+    directory.parent.mkdir(exist_ok=True)
+    with open(directory.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            making = directory.with_suffix(".making")  # a half made one must not be taken for a whole one
+            make(making)
+            making.rename(directory)
+    return directory
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_config: TrainConfig) -> Path:
     """The directory of an anisotropic net trained without interruption. Tests must not change it."""
     from wca_tf.training import train
 
-    directory = tmp_path_factory.mktemp("trained") / "model"
-    train(tiny_config, directory)
-    return directory
+    return made_once(tmp_path_factory, "trained", lambda directory: train(tiny_config, directory))
 
 
 @pytest.fixture(scope="session")
@@ -102,9 +117,8 @@ def trained_undefended(tmp_path_factory: pytest.TempPathFactory, tiny_config: Tr
     """The directory of a net without noise, trained for 2 epochs. Tests must not change it."""
     from wca_tf.training import train
 
-    directory = tmp_path_factory.mktemp("undefended") / "model"
-    train(dataclasses.replace(tiny_config, covariance="none", epochs=2), directory)
-    return directory
+    config = dataclasses.replace(tiny_config, covariance="none", epochs=2)
+    return made_once(tmp_path_factory, "undefended", lambda directory: train(config, directory))
 
 
 @pytest.fixture(scope="session")
@@ -113,5 +127,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     from wca_tf.config import ExportConfig
     from wca_tf.serving.export import export_model_dir
 
-    export_dir = tmp_path_factory.mktemp("exported") / "digits"
-    return export_model_dir(ExportConfig(model_dir=str(trained), export_dir=str(export_dir)))
+    def export(directory: Path) -> None:
+        export_model_dir(ExportConfig(model_dir=str(trained), export_dir=str(directory)))
+
+    return made_once(tmp_path_factory, "exported", export) / "1"
