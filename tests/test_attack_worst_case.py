@@ -35,7 +35,12 @@ def judged(target, images, labels):
 
 
 @pytest.mark.parametrize(
-    "text", ["pgd_restarts:restarts=4:steps=3", "pgd_restarts:restarts=4:steps=3:norm=l2", "auto_rand:steps=6"]
+    "text",
+    [
+        "pgd_restarts:restarts=4:steps=3",
+        pytest.param("pgd_restarts:restarts=4:steps=3:norm=l2", marks=pytest.mark.slow),
+        "auto_rand:steps=6",
+    ],
 )
 def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
     images, labels = labelled

@@ -183,6 +183,7 @@ def test_resnet18_imagenet_starts_as_pythons_seed_says():
     assert not np.array_equal(kernel(1), kernel(2))
 
 
+@pytest.mark.slow
 def test_resnet18_imagenet_saved_loads_without_keras_cv(resnet18_imagenet, root, tmp_path):
     images = random_images(2, 84, 84, 3)
     features = resnet18_imagenet(images, training=False).numpy()

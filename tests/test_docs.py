@@ -87,6 +87,7 @@ def test_the_page_about_hardening_trains_attacks_saves_and_exports_a_wca_net(run
     assert all(worst[name] < clean[name] for name in clean)
 
 
+@pytest.mark.slow
 def test_the_page_about_serving_exports_a_net_and_its_clients_get_answers(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "serving"}
