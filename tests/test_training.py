@@ -385,3 +385,14 @@ def test_a_run_whose_images_changed_is_not_resumed(tmp_path, tiny_config):
     with pytest.raises(InputError, match="num_train_examples"):
         train(config, directory.path)
     assert directory.backup.exists()
+
+
+def test_weights_that_the_last_step_of_an_epoch_made_nan_are_not_saved(tmp_path, tiny_config):
+    """Without validation images nothing else looks at them before the next epoch does."""
+    model = new_model(tiny_config, parts(tiny_config)[0])
+    model.classifier.kernel.assign(np.nan * model.classifier.kernel)
+    recorder = EpochRecorder(ModelDirectory(tmp_path), 0)
+    recorder.set_model(model)
+    with pytest.raises(InputError, match="weights of NaN or Inf after epoch 1"):
+        recorder.on_epoch_end(0, {"loss": 1.0})
+    assert not list(tmp_path.iterdir())

@@ -209,7 +209,7 @@ class WCANet(keras.Model):
         """
         labels = _flat(labels)
         rows = tf.cast(tf.size(labels), tf.float32)
-        weight = tf.ones_like(labels, tf.float32) if weight is None else tf.cast(_flat(weight, None), tf.float32)
+        weight = tf.ones_like(labels, tf.float32) if weight is None else _flat(weight, tf.float32)
         sums = [
             tf.reduce_sum(weight),
             cross_entropy * tf.cast(num_replicas(), tf.float32) * rows,
@@ -287,8 +287,7 @@ class WCANet(keras.Model):
 
 def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:
     """[B] of labels or weights [B] or [B, 1]."""
-    values = tf.reshape(values, [-1])
-    return values if dtype is None else tf.cast(values, dtype)
+    return tf.cast(tf.reshape(values, [-1]), dtype)
 
 
 def _check(

@@ -4,6 +4,9 @@ import keras
 
 from wca_tf.model import WCANet
 
+# float16's normal numbers, 6e-5 to 65,504, then stand for gradients of 6e-8 to 64; beyond, the run ends as diverged.
+LOSS_SCALE = {"mixed_float16": 1024.0}
+
 
 def compile_model(
     model: WCANet,
@@ -24,10 +27,6 @@ def compile_model(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=jit_compile,
     )
-
-
-# float16's smallest normal number is 6e-5; a mean over a batch has gradients below that, and none above 64.
-LOSS_SCALE = {"mixed_float16": 1024.0}
 
 
 def _step_schedule(learning_rate: float, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:

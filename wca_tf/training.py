@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf import official
@@ -235,6 +236,10 @@ class EpochRecorder(keras.callbacks.Callback):
         values = {name: float(value) for name, value in (logs or {}).items()}
         if not all(map(math.isfinite, values.values())):  # what a graph of XLA does not check
             raise InputError(f"training diverged: {values} in epoch {epoch + 1}; try a smaller --learning_rate")
+        if not all(np.isfinite(variable).all() for variable in self.model.trainable_variables):  # by the last step
+            raise InputError(
+                f"training diverged: weights of NaN or Inf after epoch {epoch + 1}; try a smaller --learning_rate"
+            )
         line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}
         self.lines.append(line)
         if best_line(self.lines) is line:
