@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from wca_tf.adversarial import adversary
 from wca_tf.cluster import is_chief
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.batches import training_batches
@@ -30,6 +32,7 @@ def descend(config, directory):
     with strategy.scope():
         model = new_model(config, examples)
         model.compile(keras.optimizers.SGD(config.learning_rate), model.loss, jit_compile=False)
+        model.adversary = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
         synchronise_batch_normalisation(model, strategy)
         shared = distribute_batches(strategy, batches, config.batch_size)
         model.fit(shared, steps_per_epoch=steps, callbacks=_constraints(config), shuffle=False, verbose=0)
@@ -38,11 +41,27 @@ def descend(config, directory):
         save_model(model, Path(path))
 
 
+def perturb(config, file):
+    """The images that the first step of adversarial training trains on, [2B, H, W, channels], to a .npy file."""
+    strategy = make_strategy(config.strategy)
+    examples, _ = load_examples(config, "train").split_validation(0.1, config.seed, config.max_train_examples)
+    batches = functools.partial(training_batches, examples, config.batch_size, 1, 0, config.seed, "none")
+    with strategy.scope():
+        model = new_model(config, examples)
+        model.build((None, *examples.image_shape))
+        attack = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
+        step = tf.function(lambda images, labels: attack(model, images, labels, None)[0], jit_compile=False)
+        images = strategy.run(step, next(iter(distribute_batches(strategy, batches, config.batch_size))))
+    images = strategy.gather(images, axis=0).numpy()
+    if is_chief():
+        np.save(file, images)
+
+
 def main(devices, jobs):
     if devices > 1:
         logical = [tf.config.LogicalDeviceConfiguration()] * devices
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
-    run = {"train": train, "descend": descend}
+    run = {"train": train, "descend": descend, "perturb": perturb}
     for kind, options, *directories in jobs:
         if kind == "evaluate":
             evaluate(EvaluateConfig(**options), *directories)
