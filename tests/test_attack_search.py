@@ -1,5 +1,6 @@
 """Attacks that search: differential evolution of pixels, and random search over squares."""
 
+import dataclasses
 import itertools
 import math
 
@@ -61,6 +62,23 @@ def test_n_pixel_changes_so_many_pixels_at_most(pixels):
     adversarial = run(attack, target, images, labels)
     changed = np.any(adversarial != images, axis=3).sum(axis=(1, 2))
     assert np.all(changed <= pixels) and np.max(changed) == pixels and np.all(changed >= 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnePixelMore(NPixel):
+    """Changes a pixel more than it may."""
+
+    def perturb(self, target, batch, epsilon, seed):
+        vectors = tf.constant([[0.0, pixel / 5, 1.0] for pixel in range(self.pixels + 1)])
+        count = tf.shape(batch.images)[0]
+        return paint(batch.images, tf.repeat(tf.reshape(vectors, [1, -1]), count, axis=0))
+
+
+def test_a_pixel_too_many_is_seen_from_outside():
+    images = random_images(2, shape=(4, 5, 1), low=0.2, high=0.8)
+    target = HeadNoiseTarget(flatten, lambda f: f[:, :3], tf.zeros([3, 1]))
+    with pytest.raises(RuntimeError, match="left its reach: l0 distance 3.0, at most 2"):
+        run(OnePixelMore(pixels=2), target, images, np.zeros(2, np.int64))
 
 
 def test_one_pixel_finds_the_best_pixel_of_a_linear_model():

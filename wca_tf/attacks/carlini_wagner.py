@@ -65,8 +65,6 @@ class CarliniWagner(Attack):
     initial_constant: float = 1e-3
     searches: int = 9
 
-    norm = "l2"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective not in MARGINS:

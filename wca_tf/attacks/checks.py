@@ -36,16 +36,23 @@ def check_targets(targeted: bool, targets: tf.Tensor | None, labels: np.ndarray,
 
 
 def check_result(adversarial: tf.Tensor, images: tf.Tensor, norm: str = "", epsilon: float = 0.0) -> None:
-    """Raise RuntimeError when adversarial images are out of [0, 1], or farther than `epsilon` from `images`."""
+    """Raise RuntimeError when adversarial images are out of [0, 1], or farther than `epsilon` from `images`.
+
+    Args:
+        norm: "linf", "l2", "l0" (pixels that changed in any channel), or "" for no reach.
+    """
     result = adversarial.numpy().astype(np.float64)
     if result.shape != images.shape or not ((result >= 0) & (result <= 1)).all():
         raise RuntimeError("the attack's images are not in [0, 1]")
     if not norm:
         return
-    perturbation = (result - images.numpy()).reshape(len(result), -1)
-    distance = np.linalg.norm(perturbation, np.inf if norm == "linf" else 2, axis=1).max(initial=0)
+    perturbation = result - images.numpy()
+    if norm == "l0":
+        perturbation = np.any(perturbation != 0, axis=3)
+    order = {"linf": np.inf, "l2": 2, "l0": 0}[norm]
+    distance = np.linalg.norm(perturbation.reshape(len(result), -1), order, axis=1).max(initial=0)
     if not distance <= epsilon * (1 + TOLERANCE) + TOLERANCE:
-        raise RuntimeError(f"the attack left its ball: {norm} distance {distance} for epsilon {epsilon}")
+        raise RuntimeError(f"the attack left its reach: {norm} distance {distance}, at most {epsilon}")
 
 
 def _check_whole_numbers(name: str, numbers: np.ndarray, count: int) -> None:

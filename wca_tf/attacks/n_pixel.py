@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.batch import Batch, per_image
+from wca_tf.attacks.checks import check_result
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import mean_over_draws
 from wca_tf.attacks.objectives import survival_of
@@ -36,8 +37,6 @@ class NPixel(Attack):
     mutation: float = 0.5
     bound: float = dataclasses.field(default=0.01, metadata={"zero": True})
 
-    norm = "l0"
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._evolution()
@@ -45,6 +44,9 @@ class NPixel(Attack):
     @property
     def passes(self) -> int:
         return self.population * (self.generations + 1)
+
+    def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor) -> None:
+        check_result(adversarial, images, "l0", self.pixels)
 
     def _evolution(self) -> DifferentialEvolution:
         return DifferentialEvolution(self.population, self.generations, self.crossover, self.mutation)

@@ -16,6 +16,7 @@ from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.accuracy import judge
@@ -47,7 +48,7 @@ class Planned:
             return {}
         radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
         parameters = {**radius, **parse_attack(self.name, eot_samples)}
-        source = ModelDirectory(parameters["source"]).best if parameters.get("source") else None
+        source = ModelDirectory(expand(parameters["source"])).best if parameters.get("source") else None
         return {**parameters, "source_sha256": files.sha256(source)} if source and source.exists() else parameters
 
     def made(self, config: dict[str, Any] | None, eot_samples: int) -> bool:
@@ -59,12 +60,26 @@ class Planned:
         """The norm of its radius, if it has one."""
         return None if self.epsilon is None or self.name == CLEAN else parse_attack(self.name)["norm"]
 
-    def work(self, eot_samples: int) -> float:
+    def work(self, attack: Attack | None) -> float:
         """Passes that an image costs at most."""
-        attack = self.build(eot_samples)
         if attack is None:
             return FORWARD
         return 1 + FORWARD + attack.passes * (1.0 if entry_of(self.name).uses_gradients else FORWARD)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A planned attack as it runs: built once, as are its parameters; a transfer's source is a file to load and hash."""
+
+    planned: Planned
+    attack: Attack | None
+    config: dict[str, Any]
+    work: float
+
+    @classmethod
+    def of(cls, planned: Planned, eot_samples: int) -> "Ready":
+        attack = planned.build(eot_samples)
+        return cls(planned, attack, planned.config(eot_samples), planned.work(attack))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +103,13 @@ def run_attacks(
     files.remove_leftovers(records)
     stored = [_stored(records, attack, settings) for attack in planned]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
-    if not any(images_left):
-        return [outcome for outcome in stored if outcome]
-    left = [
-        attack.work(settings.eot_samples) * count for attack, count in zip(planned, images_left, strict=True) if count
-    ]
-    with progress_bar(round(sum(left)), "image steps") as progress:
-        return [
-            outcome
-            if outcome and len(outcome) == len(examples)
-            else _attack_all(target, attack, outcome, examples, settings, records, progress)
-            for attack, outcome in zip(planned, stored, strict=True)
-        ]
+    ready = {i: Ready.of(planned[i], settings.eot_samples) for i, count in enumerate(images_left) if count}
+    if ready:
+        work = sum(attack.work * images_left[i] for i, attack in ready.items())
+        with progress_bar(round(work), "image steps") as progress:
+            for i, attack in ready.items():
+                stored[i] = _attack_all(target, attack, stored[i], examples, settings, records, progress)
+    return [outcome for outcome in stored if outcome]
 
 
 def check_attacks(
@@ -122,7 +132,7 @@ def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | No
 
 def _attack_all(
     target: HeadNoiseTarget | RandomNetTarget,
-    planned: Planned,
+    ready: Ready,
     outcome: Outcome | None,
     examples: Examples,
     settings: Settings,
@@ -130,31 +140,30 @@ def _attack_all(
     progress: tqdm,
 ) -> Outcome:
     """The attack's outcome on all examples, recorded every few seconds."""
-    attack = planned.build(settings.eot_samples)
-    work = planned.work(settings.eot_samples)
-    radius = f" {planned.epsilon:.4g}" if attack and planned.epsilon is not None else ""
-    progress.set_description(planned.name + radius, refresh=False)
+    name, epsilon = ready.planned.name, ready.planned.epsilon
+    radius = f" {epsilon:.4g}" if ready.attack and epsilon is not None else ""
+    progress.set_description(name + radius, refresh=False)
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
     for batch in _padded_batches(examples, settings.batch_size, done):
-        part = _attack_batch(target, planned, attack, batch, len(examples.class_names), settings)
+        part = _attack_batch(target, ready, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
             save_outcome(outcome, records)
             saved = time.monotonic()
-        progress.update(round(len(part) * work))
+        progress.update(round(len(part) * ready.work))
     assert outcome is not None  # noqa: S101 there is at least one example
     return outcome
 
 
 def _attack_batch(
     target: HeadNoiseTarget | RandomNetTarget,
-    planned: Planned,
-    attack: Attack | None,
+    ready: Ready,
     batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
     num_classes: int,
     settings: Settings,
 ) -> Outcome:
+    attack = ready.attack
     images, labels, indices, count = batch
     seed = make_seed(settings.seed)
     started = time.monotonic()
@@ -168,17 +177,17 @@ def _attack_batch(
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
     change = adversarial - images
     whole = Outcome(
-        planned.name,
-        planned.epsilon,
-        planned.config(settings.eot_samples),
-        judgement,
-        BALLS["linf"].distance(change).numpy(),
-        BALLS["l2"].distance(change).numpy(),
-        np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
-        unknown if still is None else still.astype(np.float64),
-        reached,
-        adversarial.numpy()[:GALLERY],
-        time.monotonic() - started,
+        name=ready.planned.name,
+        epsilon=ready.planned.epsilon,
+        config=ready.config,
+        judgement=judgement,
+        linf=BALLS["linf"].distance(change).numpy(),
+        l2=BALLS["l2"].distance(change).numpy(),
+        l0=np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
+        zero_gradients=unknown if still is None else still.astype(np.float64),
+        target_probability=reached,
+        images=adversarial.numpy()[:GALLERY],
+        seconds=time.monotonic() - started,
     )
     return whole if count == len(images) else whole.first(count)
 
