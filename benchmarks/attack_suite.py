@@ -12,8 +12,8 @@ from typing import Any
 
 from wca_tf import files
 from wca_tf.config import EvaluateConfig
+from wca_tf.evaluation.report.table import format_results, percent
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.evaluation.table import format_results, percent
 
 ROOT = Path(__file__).resolve().parent.parent
 COVARIANCES = ("none", "isotropic", "anisotropic")

@@ -31,8 +31,9 @@ import torch
 from wca_tf.attacks import build_attack
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.n_pixel import NPixel, paint
-from wca_tf.attacks.target import HeadNoiseTarget, target_of
+from wca_tf.attacks.target import HeadNoiseTarget
 from wca_tf.files import write_json
+from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
 

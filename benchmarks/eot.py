@@ -27,9 +27,10 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from wca_tf.attacks.projected_gradient import ProjectedGradient
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.backbones import build_backbone
 from wca_tf.files import write_json
+from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 
 ROOT = Path(__file__).resolve().parent.parent

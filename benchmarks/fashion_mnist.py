@@ -17,14 +17,14 @@ import matplotlib.pyplot as plt
 
 from wca_tf import files
 from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.evaluation.report.table import format_results, percent
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.evaluation.table import format_results, percent
 from wca_tf.training import train
 
 EPSILONS = "0.03,0.1,0.3"
 # fgsm, pgd: the paper's protocol. pgd:steps=40 and z_margin:steps=10 compare the objectives at equal steps.
 ATTACKS = "fgsm,pgd,pgd:steps=40,margin,z_margin:steps=10,z_margin"
-# Clean, FGSM, PGD: the paper's Table 6 (ablation), Fashion-MNIST.
+# Clean, FGSM, PGD: the paper's Table 5 (ablation), Fashion-MNIST.
 PAPER = {"none": (90.8, 26.4, 12.0), "isotropic": (90.1, 63.5, 37.2), "anisotropic": (90.1, 65.2, 48.5)}
 # Kept of each results.json: the numbers, not where they were made.
 KEPT = ("dataset", "split", "num_examples", "seed", "training", "versions", "clean", "attacks", "worst_case")

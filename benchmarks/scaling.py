@@ -135,7 +135,7 @@ def work(settings: Settings) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     from wca_tf.data.examples import Examples
-    from wca_tf.distribution import make_strategy, synchronise_batch_normalisation
+    from wca_tf.distribution.strategy import make_strategy, synchronise_batch_normalisation
     from wca_tf.training import new_model
 
     strategy = make_strategy("auto")
@@ -165,7 +165,7 @@ def time_training(model: Any, examples: Any, settings: Settings, strategy: Any) 
     import keras
 
     from wca_tf.data.batches import training_batches
-    from wca_tf.distribution import distribute_batches
+    from wca_tf.distribution.strategy import distribute_batches
 
     marks: list[tuple[float, int]] = []
     stopwatch = keras.callbacks.LambdaCallback(
@@ -188,7 +188,7 @@ def time_attack(model: Any, examples: Any, settings: Settings) -> float:
     import numpy as np
 
     from wca_tf.attacks import build_attack
-    from wca_tf.attacks.target import target_of
+    from wca_tf.keras_target import target_of
 
     attack = build_attack("pgd", 8 / 255)
     images = (examples.images[: settings.attacked] / 255).astype(np.float32)

@@ -13,14 +13,15 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.adversarial import adversary
-from wca_tf.cluster import is_chief
 from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.constraints import constraints
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
-from wca_tf.distribution import distribute_batches, make_strategy, synchronise_batch_normalisation
+from wca_tf.distribution.cluster import is_chief
+from wca_tf.distribution.strategy import distribute_batches, make_strategy, synchronise_batch_normalisation
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.model_dir import ModelDirectory, save_model
-from wca_tf.training import _constraints, new_model, train
+from wca_tf.training import new_model, train
 
 
 def descend(config, directory):
@@ -35,7 +36,7 @@ def descend(config, directory):
         model.adversary = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
         synchronise_batch_normalisation(model, strategy)
         shared = distribute_batches(strategy, batches, config.batch_size)
-        model.fit(shared, steps_per_epoch=steps, callbacks=_constraints(config), shuffle=False, verbose=0)
+        model.fit(shared, steps_per_epoch=steps, callbacks=constraints(config), shuffle=False, verbose=0)
         path = ModelDirectory(directory).last if is_chief() else ModelDirectory(f"{directory}-of-another-worker").last
         path.parent.mkdir(exist_ok=True)
         save_model(model, Path(path))

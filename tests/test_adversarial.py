@@ -7,9 +7,9 @@ import tensorflow as tf
 from toy_models import convolution, make_model, toy_data
 
 from wca_tf.adversarial import adversary
-from wca_tf.attacks.target import target_of
 from wca_tf.config import TrainConfig
 from wca_tf.errors import InputError
+from wca_tf.keras_target import target_of
 from wca_tf.model_dir import load_model
 from wca_tf.seeds import fold_in, make_seed
 from wca_tf.training import train

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from evaluation_nets import InputNoise, Quantise, arrays, dense_net, digits, read_strictly, with_layers, write_model_dir
 
-from wca_tf.attacks.target import target_of
 from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking, checklist, runner
 from wca_tf.evaluation.accuracy import Judgement
 from wca_tf.evaluation.checklist import CRITERIA, Evidence
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
+from wca_tf.evaluation.report.table import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.evaluation.self_test import run_self_test
-from wca_tf.evaluation.table import format_results
+from wca_tf.keras_target import target_of
 
 EPSILON = 0.1
 COUNT = 100
@@ -207,7 +207,8 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     left = results["attacks"][3]
     assert (left["name"], left["epsilon"]) == ("pgd", 0.1)
     assert 0.2 < left["expected_accuracy"]["value"] < 0.9  # else the test says little
-    assert {"fgsm", "pgd"} <= set(results["checklist"][-1]["attacks"])
+    needed = {"fgsm", "pgd:steps=40", "margin", "z_margin", "square"}
+    assert {"pgd", *needed} <= set(results["checklist"][-1]["attacks"])
     for item in results["checklist"]:
         assert set(item) - {"attacks"} == {"criterion", "passed", "evidence", "epsilon"}
         assert item["evidence"] and "\n" not in item["evidence"]

@@ -8,7 +8,7 @@ import pytest
 
 from wca_tf.attacks import ATTACKS
 from wca_tf.config import EvaluateConfig, TrainConfig
-from wca_tf.evaluation.table import format_results
+from wca_tf.evaluation.report.table import format_results
 
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")
 COVARIANCES = ("none", "isotropic", "anisotropic")

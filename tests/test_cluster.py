@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from wca_tf import cluster
-from wca_tf.cluster import Cluster, check_strategy, is_chief, read_cluster
+from wca_tf.distribution import cluster
+from wca_tf.distribution.cluster import Cluster, check_strategy, is_chief, read_cluster, would_be_chief
 from wca_tf.errors import InputError
 
 HOSTS = ["a:1", "b:1", "c:1"]
@@ -31,6 +31,17 @@ def test_a_process_finds_its_place(monkeypatch, text, expected):
     monkeypatch.setenv("TF_CONFIG", text)
     assert read_cluster() == expected
     check_strategy("auto")
+
+
+@pytest.mark.parametrize(("index", "lines"), [(0, 1), (1, 0)])
+def test_of_a_run_that_is_done_the_chief_alone_tells(monkeypatch, capsys, trained, tiny_config, index, lines):
+    """Nobody has to be joined for that."""
+    from wca_tf.training import train
+
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=index))
+    train(tiny_config, trained)
+    assert capsys.readouterr().out.count("nothing to do") == lines
+    assert would_be_chief("one_device")
 
 
 def test_a_worker_is_no_chief_of_the_cluster_that_it_has_joined(monkeypatch):
@@ -80,7 +91,7 @@ def test_the_slurm_script_tells_every_task_its_place_and_starts_it_again(root, t
     train.write_text(
         f"#!{sys.executable}\n"
         "import pathlib, sys\n"
-        "from wca_tf.cluster import read_cluster\n"
+        "from wca_tf.distribution.cluster import read_cluster\n"
         "print(read_cluster(), sys.argv[1])\n"
         "before = pathlib.Path('times')\n"
         "times = len(before.read_text()) if before.exists() else 0\n"
@@ -105,7 +116,7 @@ def test_every_flagfile_that_the_pages_name_exists(root):
 def test_the_kubernetes_job_gives_every_pod_a_tf_config(root):
     [text] = re.findall(r"export (TF_CONFIG='.*)", (root / "docs" / "scale.md").read_text().split("```yaml")[1])
     for index in range(2):
-        command = f"{text}; {sys.executable} -c 'from wca_tf.cluster import read_cluster as r; print(r())'"
+        command = f"{text}; {sys.executable} -c 'from wca_tf.distribution.cluster import read_cluster as r; print(r())'"
         command = f"export JOB_COMPLETION_INDEX={index}; export {command}"
         environment = {**os.environ, "PYTHONPATH": str(root)}
         done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from wca_tf.attacks import ATTACKS, parse_attack
-from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig, check_dataset_present, config_to_json
+from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig
 from wca_tf.errors import InputError
+from wca_tf.presence import check_dataset_present
 
 BAD_TRAINING = [
     ("image_size", [-1]),
@@ -72,7 +73,7 @@ def test_a_configuration_is_frozen():
 
 def test_a_configuration_survives_json():
     config = TrainConfig(seed=5, learning_rate=3e-3, dataset="mnist")
-    assert TrainConfig(**json.loads(json.dumps(config_to_json(config)))) == config
+    assert TrainConfig(**json.loads(json.dumps(dataclasses.asdict(config)))) == config
 
 
 def test_epsilons_are_exact_and_in_order():

@@ -136,8 +136,8 @@ import keras
 from toy_models import convolution, make_model, toy_data
 from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
 from wca_tf.attacks import build_attack
-from wca_tf.attacks.target import target_of
-from wca_tf.distribution import synchronise_batch_normalisation
+from wca_tf.keras_target import target_of
+from wca_tf.distribution.strategy import synchronise_batch_normalisation
 from test_constraints import Before
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
 images, labels = toy_data(64)

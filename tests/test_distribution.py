@@ -18,11 +18,11 @@ from toy_models import convolution, make_model, toy_data
 
 from wca_tf import alignment
 from wca_tf.attacks import build_attack
-from wca_tf.attacks.target import target_of
 from wca_tf.config import EvaluateConfig, TrainConfig
-from wca_tf.distribution import check_shares, make_strategy, synchronise_batch_normalisation
+from wca_tf.distribution.strategy import check_shares, make_strategy, synchronise_batch_normalisation
 from wca_tf.errors import InputError
 from wca_tf.evaluation.runner import evaluate
+from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.optimizer import compile_model
 from wca_tf.training import EpochRecorder, train

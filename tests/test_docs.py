@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 from prediction_server import served
 
+import wca_tf
+
 # Every page with Python, but for README.md (test_readme.py).
 KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")
+HOW_TO = "docs/howto/add_a_backbone.md", "docs/howto/add_a_dataset.md", "docs/howto/add_an_attack.md"
+QUICK = ("docs/concepts.md", *HOW_TO)
+LONG = ("docs/howto/judge_a_defence.md", "docs/tutorial.md")
 
 
 def python_blocks(root, page):
     """The page's Python, block by block."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (root / page).read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 4
+    assert blocks
     return blocks
 
 
@@ -107,7 +112,16 @@ def test_the_page_about_serving_exports_a_net_and_its_clients_get_answers(root, 
     assert one["logits"] != other["logits"]
 
 
+@pytest.mark.parametrize("page", [*QUICK, *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
+def test_the_page_runs_from_top_to_bottom(run_page, page):
+    run_page(page)
+
+
+def test_the_citation_is_of_this_version(root):
+    assert f'\nversion: "{wca_tf.__version__}"\n' in (root / "CITATION.cff").read_text()
+
+
 def test_the_other_pages_have_no_python_that_is_not_run(root):
     """A page with Python blocks belongs in this file, or in test_readme.py."""
     pages = {str(path.relative_to(root)) for path in (root / "docs").rglob("*.md") if "```python" in path.read_text()}
-    assert pages == set(PAGES)
+    assert pages == {*PAGES, *QUICK, *LONG}

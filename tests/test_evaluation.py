@@ -15,8 +15,8 @@ from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import mean_with_interval
 from wca_tf.evaluation.identity import evaluation_name
+from wca_tf.evaluation.report.table import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.evaluation.table import format_results
 from wca_tf.files import exclusive_directory
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, save_model

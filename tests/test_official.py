@@ -13,10 +13,11 @@ from wca_tf import training
 from wca_tf.adversarial import AdversarialTraining, OfficialAdversarialTraining, OfficialProjectedGradient, adversary
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.config import TrainConfig
+from wca_tf.constraints import constraints
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise
 from wca_tf.model_dir import load_model
-from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise, constraints
+from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
 from wca_tf.seeds import fold_in, make_seed
 from wca_tf.training import train
 
@@ -130,7 +131,7 @@ def test_a_constrained_run_has_weights_of_norm_one_and_clipped_variances(covaria
 def test_weights_shorter_than_one_are_made_longer_as_well():
     model = official("anisotropic")
     model.classifier.kernel.assign(0.1 * model.classifier.kernel)
-    [weights, _] = constraints("anisotropic", weights_too=True)
+    [weights, _] = constraints(TrainConfig(regularizer="constraint", compat="official"))
     weights.set_model(model)
     weights.on_train_batch_end(0)
     np.testing.assert_allclose(np.linalg.norm(model.classifier.kernel, axis=0), 1, rtol=1e-6)

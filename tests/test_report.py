@@ -16,12 +16,13 @@ import tensorflow as tf
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation import figures, report, reproduction
 from wca_tf.evaluation.checklist import checklist_epsilon
 from wca_tf.evaluation.outcomes import load_outcome
-from wca_tf.evaluation.report import escape_markdown, render, write_report
+from wca_tf.evaluation.report import commands, figures
+from wca_tf.evaluation.report import page as report_page
+from wca_tf.evaluation.report.page import escape_markdown, render, write_report
+from wca_tf.evaluation.report.table import kind
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, planned_attacks
-from wca_tf.evaluation.table import kind
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
 
@@ -232,10 +233,10 @@ def configured(config_class, named):
 
 def test_the_commands_say_what_was_run(evaluated, trained, tiny_config):
     results, _ = evaluated
-    program, named, _ = flags_of(reproduction.train_command(results))
+    program, named, _ = flags_of(commands.train_command(results))
     assert (program, named["model_dir"]) == ("bin/train", str(trained.resolve()))
     assert configured(TrainConfig, named) == tiny_config
-    [command] = reproduction.evaluate_commands(results)
+    [command] = commands.evaluate_commands(results)
     program, named, switches = flags_of(command)
     assert program == "bin/evaluate" and not switches
     again = configured(EvaluateConfig, named)
@@ -246,7 +247,7 @@ def test_attacks_that_differ_by_radius_take_several_commands(evaluated):
     results = json.loads(json.dumps(evaluated[0]))
     results["checklist"] = CHECKLIST
     removed = results["attacks"].pop(0)
-    plans = [flags_of(command) for command in reproduction.evaluate_commands(results)]
+    plans = [flags_of(command) for command in commands.evaluate_commands(results)]
     planned = [attack for _, named, _ in plans for attack in planned_attacks(configured(EvaluateConfig, named))]
     expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
     assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
@@ -255,15 +256,15 @@ def test_attacks_that_differ_by_radius_take_several_commands(evaluated):
     assert (removed["name"], removed["epsilon"]) not in expected
 
 
-@pytest.mark.parametrize(("checked", "commands"), [(0.03, 1), (0.3, 1), (0.1, 2)])
-def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, commands):
+@pytest.mark.parametrize(("checked", "runs"), [(0.03, 1), (0.3, 1), (0.1, 2)])
+def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, runs):
     """Radii with the same attacks, of which one had the checklist; or a run of attacks without a radius had it."""
     results = json.loads(json.dumps(evaluated[0]))
     for attack in results["attacks"]:
         attack["epsilon"] = {8 / 255: 0.03}.get(attack["epsilon"], attack["epsilon"])
     results["checklist"] = [{**item, "epsilon": checked} for item in CHECKLIST]
-    plans = [flags_of(command) for command in reproduction.evaluate_commands(results)]
-    assert len(plans) == commands
+    plans = [flags_of(command) for command in commands.evaluate_commands(results)]
+    assert len(plans) == runs
     [named] = [named for _, named, switches in plans if switches]
     assert checklist_epsilon(configured(EvaluateConfig, named)) == checked
     planned = [attack for _, named, _ in plans for attack in planned_attacks(configured(EvaluateConfig, named))]
@@ -273,8 +274,8 @@ def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, commands)
 
 @pytest.mark.parametrize(("epsilon", "text"), [(0.1, "0.1"), (8 / 255, "8/255"), (1.0, "1"), (0.123456789012, None)])
 def test_radii_are_written_to_the_bit(epsilon, text):
-    assert text is None or reproduction.epsilon_text(epsilon) == text
-    config = EvaluateConfig(epsilons=reproduction.epsilon_text(epsilon))
+    assert text is None or commands.epsilon_text(epsilon) == text
+    config = EvaluateConfig(epsilons=commands.epsilon_text(epsilon))
     assert config.parsed_epsilons() == [epsilon]
 
 
@@ -340,7 +341,7 @@ def test_hostile_names_are_only_text(parts, tmp_path):
 
 
 def test_a_fence_is_longer_than_what_it_holds():
-    fenced = report.fenced("a\n````\n# b <c>")
+    fenced = report_page.fenced("a\n````\n# b <c>")
     assert str(fenced) == "`````\na\n````\n# b <c>\n`````"
     assert escape_markdown("a|b*c_d _e_ <i> [x](y) `z`\n# $") == (
         "a\\|b\\*c_d \\_e\\_ &lt;i&gt; \\[x\\](y) \\`z\\` \\# \\$"
@@ -362,7 +363,7 @@ def test_a_failing_report_leaves_the_old_one(parts, tmp_path, monkeypatch, faili
             raise OSError("no space left")
         return "new"
 
-    monkeypatch.setattr(report, "render", fail)
+    monkeypatch.setattr(report_page, "render", fail)
     with pytest.raises(OSError, match="no space"):
         write_report(tmp_path, *parts)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -543,4 +544,4 @@ def test_the_browser_test_sees_what_is_broken(parts, tmp_path):
 
 
 def test_templates_are_part_of_the_package():
-    assert {path.name for path in Path(report.TEMPLATES).iterdir()} == {"report.html.j2", "model_card.md.j2"}
+    assert {path.name for path in Path(report_page.TEMPLATES).iterdir()} == {"report.html.j2", "model_card.md.j2"}

@@ -7,16 +7,16 @@ import pytest
 from absl import flags as absl_flags
 from PIL import Image
 
-from wca_tf.config import ReproduceConfig, TrainConfig, config_to_json
+from wca_tf.config import TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
+from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, Row, ablation_rows
 from wca_tf.experiments.reproduce import reproduce
-from wca_tf.experiments.rows import ABLATION_NUMBERS, CONTROLS, Row, ablation_rows
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import BUDGETS, PAPER, VARIANTS, differences, train_changes
+from wca_tf.experiments.settings import BUDGETS, PAPER, VARIANTS, ReproduceConfig, differences, train_changes
 from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Cell, Table
 
@@ -199,7 +199,7 @@ def test_settings_at_scale_paper_are_those_of_configs(root):
     for dataset in PAPER:
         stem = files.get(dataset, dataset)
         for variant in ("none", "anisotropic") if stem else ():
-            asked = config_to_json(TrainConfig(**train_changes(dataset, variant, "paper")))
+            asked = dataclasses.asdict(TrainConfig(**train_changes(dataset, variant, "paper")))
             written = flagfile(root / "configs" / f"{stem}_{variant}.flags")
             different = {k for k in asked if asked[k] != written[k]} - ({"dataset"} if "mini" in dataset else set())
             assert not different, (dataset, variant, different)

@@ -11,9 +11,10 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 from wca_tf.attacks import ATTACKS, AttackEntry, build_attack, projected_gradient
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.projected_gradient import ProjectedGradient
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.evaluation import self_test
 from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
+from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
 
 EPSILON = 0.1

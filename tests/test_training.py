@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf.config import config_to_json
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
@@ -77,7 +76,7 @@ def test_a_finished_directory_has_the_documented_files_and_no_backup(trained):
 
 def test_config_json_says_every_flag_the_versions_and_the_dataset(trained, tiny_config):
     contents = json.loads((trained / "config.json").read_text())
-    assert contents["config"] == config_to_json(tiny_config)
+    assert contents["config"] == dataclasses.asdict(tiny_config)
     assert {"python", "tensorflow", "keras", "numpy", "wca_tf"} <= set(contents["versions"])
     assert contents["dataset"] == {
         "class_names": list("0123456789"),
@@ -312,7 +311,7 @@ def test_a_run_killed_again_and_again_ends_with_the_weights_of_one_that_never_wa
     """Killed while a file is being written, when the next line appears, and at a random moment; then left alone."""
     directory = ModelDirectory(tmp_path / "model")
     command = [sys.executable, str(root / "bin" / "train"), "--model_dir=model"]
-    command += [f"--{name}={value}" for name, value in config_to_json(tiny_config).items()]
+    command += [f"--{name}={value}" for name, value in dataclasses.asdict(tiny_config).items()]
     delay = random.uniform(0, 4)
     print(f"the random kill comes {delay:.3f} s after the start of training")
 

@@ -23,7 +23,8 @@ _MODULES = {
     "evaluate": "wca_tf.evaluation.runner",
     "evaluate_model": "wca_tf.evaluation.runner",
     "export": "wca_tf.serving.export",
-    "target_of": "wca_tf.attacks.target",
+    "export_model_dir": "wca_tf.serving.export",
+    "target_of": "wca_tf.keras_target",
     "RandomNetTarget": "wca_tf.attacks.target",
 }
 __all__ = ["__version__", *_MODULES]

@@ -6,8 +6,6 @@ Every field is a flag of `bin/train` or `bin/evaluate`; its metadata is the flag
 import dataclasses
 import math
 import os
-import re
-import socket
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from typing import Any
 from wca_tf.attacks import entry_of, parse_attack
 from wca_tf.backbones import BACKBONES
 from wca_tf.errors import InputError
-from wca_tf.experiments import EXPERIMENTS, SCALES
 
 # Seeds and counts become int32 in TensorFlow.
 LARGEST = 2**31
@@ -101,7 +98,7 @@ class TrainConfig(DataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choices(self)
+        check_choices(self)
         self.parsed_adversarial_epsilon()
         _check_noise(self)
         _check_official(self)
@@ -143,7 +140,7 @@ class EvaluateConfig:
     strategy: str = option("auto", STRATEGY_HELP, STRATEGIES)
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_choices(self)
         _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0, average_draws=1)
         self.parsed_attacks()
         if max(self.parsed_epsilons()) == 0 and self.checklist:
@@ -164,36 +161,11 @@ class EvaluateConfig:
 
     def parsed_epsilons(self) -> list[float]:
         """The radii, in order; raises InputError for one out of range (linf: [0, 1]), or there twice."""
-        epsilons = [_parse_epsilon(text, "--epsilons") for text in _split_list(self.epsilons, "--epsilons")]
+        epsilons = parse_epsilons(self.epsilons)
         norms = {parameters.get("norm") for _, parameters in self.parsed_attacks()}
         if "linf" in norms and max(epsilons) > 1:
             raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}")
-        if len(set(epsilons)) < len(epsilons):
-            raise InputError(f"expected each radius of --epsilons once, received {self.epsilons!r}")
         return epsilons
-
-
-@dataclasses.dataclass(frozen=True)
-class ReproduceConfig:
-    """An experiment of the paper, at a scale."""
-
-    experiment: str = option("", "which; --list describes them")
-    report_dir: str = option("", "where its table and figures go")
-    models_dir: str = option(
-        os.path.join("runs", "reproduce"), "where the nets are, or go: experiments share them, and what is there counts"
-    )
-    scale: str = option("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
-    tfds_data_dir: str = option(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
-    download: bool = option(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
-    mini_imagenet: str = option("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
-
-    def __post_init__(self) -> None:
-        _check_choices(self)
-        if self.experiment not in EXPERIMENTS:
-            known = ", ".join(EXPERIMENTS)
-            raise InputError(f"expected --experiment among {known}; received {self.experiment!r}")
-        if not self.report_dir:
-            raise InputError("expected --report_dir=DIR, where the table and the figures go")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,47 +182,12 @@ class ExportConfig:
             raise InputError("expected --export_dir=DIR, where the version goes")
 
 
-def config_to_json(config: Any) -> dict[str, Any]:
-    """Every field of a configuration, as JSON values."""
-    return dataclasses.asdict(config)
-
-
 def expand(path: str) -> Path:
     """A path with ~ expanded; raises InputError when there is no such user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
         raise InputError(f"expected a path, received {path}: there is no such user") from None
-
-
-def check_dataset_present(config: DataConfig) -> None:
-    """Raise InputError at once when the dataset's files are not where the configuration says."""
-    if config.dataset == "digits":
-        return
-    if config.dataset.startswith("folder:"):
-        path = config.dataset.removeprefix("folder:")
-        if not path or not expand(path).is_dir():
-            raise InputError(f"expected a folder of class folders, received {path!r}, which is none")
-        return
-    name = config.dataset.split("/")[0].split(":")[0]
-    if not re.fullmatch(r"[a-z0-9_]+", name):
-        raise InputError(f"expected digits, a TFDS name or folder:PATH as --dataset, received {config.dataset!r}")
-    directory = expand(config.tfds_data_dir)
-    if not config.download and not (directory / name).is_dir():
-        raise InputError(
-            f"expected TFDS data of {name!r} in {directory}, which has none: name their place with --tfds_data_dir, "
-            "or fetch them with --download"
-        )
-    if config.download and not (directory / name).is_dir():
-        _check_network(name)
-
-
-def _check_network(dataset: str) -> None:
-    """Fail at once without a network, where TFDS alone retries for minutes."""
-    try:
-        socket.getaddrinfo("storage.googleapis.com", 443)
-    except OSError:
-        raise InputError(f"cannot download {dataset}: there is no network") from None
 
 
 def _split_list(text: str, flag: str) -> list[str]:
@@ -262,6 +199,14 @@ def _split_list(text: str, flag: str) -> list[str]:
     return items
 
 
+def parse_epsilons(text: str) -> list[float]:
+    """The radii of a list such as "8/255,0.3"; raises InputError for what is none, or there twice."""
+    epsilons = [_parse_epsilon(item, "--epsilons") for item in _split_list(text, "--epsilons")]
+    if len(set(epsilons)) < len(epsilons):
+        raise InputError(f"expected each radius of --epsilons once, received {text!r}")
+    return epsilons
+
+
 def _parse_epsilon(text: str, flag: str) -> float:
     try:
         epsilon = float(Fraction(text))
@@ -270,12 +215,6 @@ def _parse_epsilon(text: str, flag: str) -> float:
     if not epsilon >= 0:
         raise InputError(f"expected {flag} of 0 or more, received {text}")
     return epsilon
-
-
-def check_source_present(config: TrainConfig) -> None:
-    """Raise InputError at once when the net that the noise is to be trained on is not there."""
-    if config.train_noise_on and not (expand(config.train_noise_on) / "model.keras").is_file():
-        raise InputError(f"expected a trained net in --train_noise_on={config.train_noise_on}: there is none")
 
 
 def _check_official(config: TrainConfig) -> None:
@@ -297,7 +236,8 @@ def _check_noise(config: TrainConfig) -> None:
         raise InputError("expected --covariance=isotropic or anisotropic with --regularizer=constraint, received none")
 
 
-def _check_choices(config: Any) -> None:
+def check_choices(config: Any) -> None:
+    """Raise InputError for a field that is none of its choices."""
     for field in dataclasses.fields(config):
         choices = field.metadata["choices"]
         value = getattr(config, field.name)

@@ -33,8 +33,3 @@ def scale_diag_from_vector(vector: tf.Tensor) -> tf.Tensor:
 def vector_from_scale_diag(scale_diag: tf.Tensor) -> tf.Tensor:
     """The vector [D] that `scale_diag_from_vector` maps to `scale_diag` [D]."""
     return tfp.math.softplus_inverse(scale_diag - SMALLEST_SCALE)
-
-
-def covariance_from_scale_tril(scale_tril: tf.Tensor) -> tf.Tensor:
-    """Sigma = L Lᵀ [D, D]."""
-    return tf.matmul(scale_tril, scale_tril, transpose_b=True)

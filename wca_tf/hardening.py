@@ -1,6 +1,5 @@
 """harden(model): a Keras classifier with its last layer replaced by a WCA-Net's bottleneck, noise and classifier."""
 
-import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from wca_tf.errors import InputError, one_line
 from wca_tf.model import WCANet
+from wca_tf.seeds import keras_seed
 
 
 def harden(
@@ -46,9 +46,7 @@ def harden(
     features, head = _split(model)
     _check_images(features.inputs[0])
     kernel, bias = _class_weights(model, head)
-    state = random.getstate()
-    random.seed(seed)  # Keras's initialisers take their seeds from here
-    try:
+    with keras_seed(seed):
         net = WCANet(
             _copy(features),
             len(bias) if num_classes is None else num_classes,
@@ -60,8 +58,6 @@ def harden(
             seed=seed,
         )
         net.build((None, *features.input_shape[1:]))
-    finally:
-        random.setstate(state)  # the caller's
     if net.num_classes == len(bias):
         _keep_logits(net, kernel, bias)
     return net

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from wca_tf import alignment, covariance
+from wca_tf.distribution.replicas import first_row, num_replicas
 from wca_tf.errors import InputError
-from wca_tf.replicas import first_row, num_replicas
 from wca_tf.seeds import fold_in
 
 

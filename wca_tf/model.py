@@ -1,20 +1,20 @@
 """WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from wca_tf import alignment
+from wca_tf.distribution.replicas import in_multi_worker, num_replicas, sum_over_replicas
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
 from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
-from wca_tf.replicas import in_multi_worker, num_replicas, sum_over_replicas
 
-if TYPE_CHECKING:
-    from wca_tf.adversarial import AdversarialTraining
-
+# (model, images, labels, sample_weight) -> those to train on in their place
+Adversary = Callable[["WCANet", tf.Tensor, tf.Tensor, tf.Tensor | None], tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]]
 # compat -> covariance -> layer
 NOISE_LAYERS: dict[str, dict[str, type[GaussianFeatureNoise] | None]] = {
     "paper": {"none": None, "isotropic": IsotropicNoise, "anisotropic": AnisotropicNoise},
@@ -70,7 +70,6 @@ class WCANet(keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
-        _check(num_classes, feature_dim, covariance, weight_decay, pixel_std, compat, noise_alone)
         self.backbone = backbone
         self.num_classes = num_classes
         self.feature_dim = feature_dim
@@ -82,7 +81,8 @@ class WCANet(keras.Model):
         self.seed = seed
         self.compat = compat
         self.noise_alone = noise_alone
-        self.adversary: AdversarialTraining | None = None
+        self.adversary: Adversary | None = None
+        _check(self)
         self.bottleneck = keras.layers.Dense(
             feature_dim, activation=bottleneck_activation, dtype="float32", name="bottleneck"
         )
@@ -290,30 +290,24 @@ def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:
     return tf.cast(tf.reshape(values, [-1]), dtype)
 
 
-def _check(
-    num_classes: int,
-    feature_dim: int,
-    covariance: str,
-    weight_decay: float,
-    pixel_std: tuple[float, ...],
-    compat: str,
-    noise_alone: bool,
-) -> None:
-    if num_classes < 2:
-        raise InputError(f"expected 2 classes or more, received num_classes={num_classes}")
-    if feature_dim < num_classes and feature_dim != DRAWN_DIM:
+def _check(net: WCANet) -> None:
+    """Raise InputError for an argument out of its range."""
+    if net.num_classes < 2:
+        raise InputError(f"expected 2 classes or more, received num_classes={net.num_classes}")
+    if net.feature_dim < net.num_classes and net.feature_dim != DRAWN_DIM:
         raise InputError(
-            f"expected feature_dim of at least the number of classes, {num_classes}, so that the covariance can align "
-            f"with every class's weight vector (paper, section 4.1), or {DRAWN_DIM}, to draw it; received "
-            f"feature_dim={feature_dim}"
+            f"expected feature_dim of at least the number of classes, {net.num_classes}, so that the covariance can "
+            f"align with every class's weight vector (paper, section 4.1), or {DRAWN_DIM}, to draw it; received "
+            f"feature_dim={net.feature_dim}"
         )
-    if compat not in NOISE_LAYERS:
-        raise InputError(f"expected compat among {', '.join(NOISE_LAYERS)}; received {compat!r}")
-    if covariance not in NOISE_LAYERS[compat]:
-        raise InputError(f"expected covariance among {', '.join(NOISE_LAYERS[compat])}; received {covariance!r}")
-    if noise_alone and covariance == "none":
+    if net.compat not in NOISE_LAYERS:
+        raise InputError(f"expected compat among {', '.join(NOISE_LAYERS)}; received {net.compat!r}")
+    known = NOISE_LAYERS[net.compat]
+    if net.covariance not in known:
+        raise InputError(f"expected covariance among {', '.join(known)}; received {net.covariance!r}")
+    if net.noise_alone and net.covariance == "none":
         raise InputError("expected noise to train alone, received covariance='none'")
-    if not 0 <= weight_decay < math.inf:
-        raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")
-    if not all(std > 0 for std in pixel_std):
-        raise InputError(f"expected every pixel_std above 0, received {pixel_std}")
+    if not 0 <= net.weight_decay < math.inf:
+        raise InputError(f"expected weight_decay of 0 or more, received {net.weight_decay}")
+    if not all(std > 0 for std in net.pixel_std):
+        raise InputError(f"expected every pixel_std above 0, received {net.pixel_std}")

@@ -10,6 +10,7 @@ model_dir/
     evaluations/NAME/    results.json and examples.npz of each evaluation
 """
 
+import dataclasses
 import importlib.metadata
 import json
 import platform
@@ -19,7 +20,7 @@ from typing import Any
 import keras
 
 from wca_tf import __version__, files
-from wca_tf.config import TrainConfig, config_to_json
+from wca_tf.config import TrainConfig
 from wca_tf.data.examples import Examples
 from wca_tf.errors import InputError, one_line
 from wca_tf.model import WCANet
@@ -51,8 +52,8 @@ class ModelDirectory:
             if self.best.exists() or self.last.exists() or self.backup.exists():
                 raise InputError(f"{self.path} has a model but no config.json: name another --model_dir")
             return
-        stored = config_to_json(self.train_config())
-        for name, value in config_to_json(config).items():
+        stored = dataclasses.asdict(self.train_config())
+        for name, value in dataclasses.asdict(config).items():
             same = bool(stored[name]) == bool(value) if name in PATHS else stored[name] == value
             if name not in NOT_COMPARED and not same:
                 raise InputError(
@@ -73,7 +74,7 @@ class ModelDirectory:
     def write_config(self, config: TrainConfig, training: Examples) -> None:
         """Write config.json."""
         dataset = _describe_dataset(training, training=True)
-        contents = {"schema": SCHEMA, "config": config_to_json(config), "dataset": dataset, "versions": versions()}
+        contents = {"schema": SCHEMA, "config": dataclasses.asdict(config), "dataset": dataset, "versions": versions()}
         files.write_json(self.config, contents)
 
     def read_config(self) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class ModelDirectory:
 
     def train_config(self) -> TrainConfig:
         """The configuration that the run was started with; flags that came since are at their defaults."""
-        defaults = config_to_json(TrainConfig())
+        defaults = dataclasses.asdict(TrainConfig())
         stored = {**defaults, **self.read_config()["config"]}
         for name, default in defaults.items():
             if type(stored.get(name)) not in ((int, float) if isinstance(default, float) else (type(default),)):

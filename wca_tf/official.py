@@ -11,12 +11,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from wca_tf import alignment
-from wca_tf.constraints import CovarianceConstraint
 from wca_tf.layers import GaussianFeatureNoise
 from wca_tf.seeds import fold_in, make_seed
-
-SMALLEST_VARIANCE, LARGEST_VARIANCE = 0.1, 1.0  # of the constraint
-ADVERSARIAL_EPSILON, ADVERSARIAL_STEP = 0.03, 0.01  # of adversarial training, for every data set
 
 
 class _OfficialNoise(GaussianFeatureNoise):
@@ -35,32 +31,6 @@ class _OfficialNoise(GaussianFeatureNoise):
         config = super().get_config()
         del config["initial_scale"]  # the start is U(0, 1)
         return config
-
-
-class UnitNormWeights(keras.callbacks.Callback):
-    """The authors' constraint on the weights: after every batch each w_i has norm 1, also where it was shorter."""
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        kernel = self.model.classifier.kernel
-        weights = kernel.numpy().astype(np.float64)
-        kernel.assign(weights / np.linalg.norm(weights, axis=0))
-
-
-class ClippedRawVariance(keras.callbacks.Callback):
-    """The authors' constraint on isotropic noise: after every batch its raw values are clipped to [0.1, 1]."""
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        raw = self.model.noise.scale_vector
-        raw.assign(np.clip(raw.numpy(), SMALLEST_VARIANCE, LARGEST_VARIANCE))
-
-
-def constraints(covariance: str, weights_too: bool) -> list[keras.callbacks.Callback]:
-    """The authors' projections (peustr/A2SNN, commit cc1f920), of the noise and, unless it trains alone, of W."""
-    if covariance == "isotropic":
-        noise: keras.callbacks.Callback = ClippedRawVariance()
-    else:
-        noise = CovarianceConstraint(LARGEST_VARIANCE, SMALLEST_VARIANCE)
-    return [UnitNormWeights(), noise] if weights_too else [noise]
 
 
 @keras.saving.register_keras_serializable("wca_tf")

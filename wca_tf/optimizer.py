@@ -45,8 +45,12 @@ def _cosine_schedule(learning_rate: float, steps: int) -> keras.optimizers.sched
     )
 
 
+def _constant(learning_rate: float, steps: int) -> float:
+    return learning_rate
+
+
 SCHEDULES = {
     "steps": _step_schedule,
     "cosine": _cosine_schedule,
-    "constant": lambda learning_rate, steps: learning_rate,
+    "constant": _constant,
 }

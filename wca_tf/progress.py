@@ -1,16 +1,17 @@
 """One progress bar for all long work: on standard error, with the time left."""
 
 import sys
+from typing import Any
 
 from tqdm import tqdm
 
-from wca_tf.cluster import is_chief
+from wca_tf.distribution.cluster import is_chief
 
 # A log file gets a line every half minute, a terminal a bar that moves.
 LOG_INTERVAL = 30.0
 
 
-def progress_bar(total: int, unit: str, description: str = "", initial: int = 0) -> tqdm:
+def progress_bar(total: int, unit: str, description: str = "", initial: int = 0) -> "tqdm[Any]":
     """A tqdm bar over `total` units; use as a context, call `update(n)`."""
     return tqdm(
         total=total,

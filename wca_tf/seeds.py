@@ -3,9 +3,22 @@
 Numbers keyed by an example's index do not depend on the batch that the example is in.
 """
 
-from collections.abc import Callable
+import contextlib
+import random
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
+
+
+@contextlib.contextmanager
+def keras_seed(seed: int) -> Iterator[None]:
+    """Within, the weights that Keras makes follow from `seed`: its initialisers take theirs from Python's `random`."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)  # the caller's
 
 
 def make_seed(seed: int | tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,8 @@
 """train(config, model_dir): from a configuration to a trained model on disk, resuming where a killed run stopped."""
 
+import dataclasses
 import functools
 import math
-import random
 import shutil
 import time
 from pathlib import Path
@@ -12,16 +12,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf import official
 from wca_tf.adversarial import adversary
 from wca_tf.backbones import BACKBONES, build_backbone
-from wca_tf.cluster import is_chief
-from wca_tf.config import TrainConfig, config_to_json, expand
-from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint
+from wca_tf.config import TrainConfig, expand
+from wca_tf.constraints import constraints
 from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.distribution import (
+from wca_tf.distribution.cluster import is_chief, would_be_chief
+from wca_tf.distribution.strategy import (
     check_same_everywhere,
     check_shares,
     distribute_batches,
@@ -36,6 +35,7 @@ from wca_tf.model import WCANet
 from wca_tf.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
 from wca_tf.optimizer import compile_model
 from wca_tf.progress import progress_bar
+from wca_tf.seeds import keras_seed
 
 
 def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
@@ -51,7 +51,8 @@ def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
     directory = ModelDirectory(model_dir)
     directory.check_same_config(config)
     if directory.last.exists():
-        print(f"{directory.path} is trained; nothing to do")
+        if would_be_chief(config.strategy):
+            print(f"{directory.path} is trained; nothing to do")
         return directory.best_epoch()
     with lost_worker_is_an_error(directory.path):
         return _train(directory, config)
@@ -65,7 +66,7 @@ def _train(directory: ModelDirectory, config: TrainConfig) -> dict[str, float]:
     )
     if len(training) < config.batch_size:
         raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
-    flags = {name: value for name, value in config_to_json(config).items() if name not in (*NOT_COMPARED, *PATHS)}
+    flags = {name: value for name, value in dataclasses.asdict(config).items() if name not in (*NOT_COMPARED, *PATHS)}
     check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
     with strategy.scope():
         model = new_model(config, training)  # before anything is written: it may refuse
@@ -108,12 +109,8 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
     pixel_mean, pixel_std = training.pixel_statistics()
     if config.compat == "official" and len(pixel_mean) == 1:  # the authors feed grey images as they are
         pixel_mean, pixel_std = (0.0,), (1.0,)
-    state = random.getstate()
-    random.seed(config.seed)  # Keras's initialisers take their seeds from here
-    try:
+    with keras_seed(config.seed):
         model = _build_model(config, training, pixel_mean, pixel_std)
-    finally:
-        random.setstate(state)  # the caller's
     steps = config.epochs * (len(training) // config.batch_size)
     compile_model(
         model, config.learning_rate, steps, config.learning_rate_schedule, config.precision, config.jit_compile
@@ -173,14 +170,11 @@ def _fit(
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch)
-    callbacks = [*_constraints(config), recorder]
+    callbacks = [*constraints(config), recorder]
     if is_chief():
         callbacks.append(keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False))
         callbacks.append(TrainingProgress(steps, config.epochs, first_epoch))
-        print(
-            f"{len(training)} training and {len(validation or ())} validation images, {steps} steps an epoch, "
-            + (f"resuming after epoch {first_epoch} of {config.epochs}" if first_epoch else f"{config.epochs} epochs")
-        )
+        print(_greeting(len(training), len(validation or ()), steps, first_epoch, config.epochs))
     train_on = functools.partial(
         training_batches, training, config.batch_size, config.epochs, first_epoch, config.seed, config.augmentation
     )
@@ -206,15 +200,9 @@ def _fit(
         ) from None
 
 
-def _constraints(config: TrainConfig) -> list[keras.callbacks.Callback]:
-    """The projections of `--regularizer=constraint`; frozen weights stay as they are."""
-    if config.regularizer == "penalty":
-        return []
-    weights_too = not config.train_noise_on
-    if config.compat == "official":
-        return official.constraints(config.covariance, weights_too)
-    noise = CovarianceConstraint(config.max_variance)
-    return [WeightNormConstraint(config.max_weight_norm), noise] if weights_too else [noise]
+def _greeting(training: int, validation: int, steps: int, first_epoch: int, epochs: int) -> str:
+    ahead = f"resuming after epoch {first_epoch} of {epochs}" if first_epoch else f"{epochs} epochs"
+    return f"{training} training and {validation} validation images, {steps} steps an epoch, {ahead}"
 
 
 class EpochRecorder(keras.callbacks.Callback):

@@ -167,7 +167,7 @@ def build_attack(text: str, epsilon: float | None = None, eot_samples: int = 50)
             raise InputError(f"{text} expects an epsilon, received none")
         parameters["epsilon"] = epsilon
     if "source" in parameters:
-        from wca_tf.attacks.target import target_in
+        from wca_tf.keras_target import target_in
 
         parameters["source"] = target_in(parameters["source"]) if parameters["source"] else None
     module = importlib.import_module(f"wca_tf.attacks.{entry.module}")

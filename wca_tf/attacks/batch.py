@@ -24,10 +24,6 @@ class Batch(NamedTuple):
         """The images at `rows` [R]."""
         return Batch(*(None if field is None else tf.gather(field, rows) for field in self))
 
-    def repeat(self, times: int) -> "Batch":
-        """Each image `times` times in a row."""
-        return Batch(*(None if field is None else tf.repeat(field, times, axis=0) for field in self))
-
 
 def replace_rows(tensor: tf.Tensor, rows: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """`tensor` [B, ...] with `values` [R, ...] at `rows` [R], which must differ."""

@@ -6,17 +6,12 @@ Shapes: B batch, H W channels of images in [0, 1], F features, S draws, C classe
 import copy
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from wca_tf import alignment
-from wca_tf.errors import InputError
-from wca_tf.model import WCANet
-from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.seeds import fold_in, make_seed
 
 CHEAP_DRAWS = 1000
@@ -169,6 +164,9 @@ class RandomNetTarget:
         return RandomNetTarget(mean_logits, max(1, self.draws_per_pass // draws), 0, self.noise_free_logits)
 
 
+AnyTarget = HeadNoiseTarget | RandomNetTarget
+
+
 def has_noise(target: Target) -> bool:
     """False for a net that is known to be deterministic."""
     return not isinstance(target, HeadNoiseTarget) or bool(np.any(target.logit_scale))
@@ -178,56 +176,3 @@ def answers_alike(target: Target, images: tf.Tensor) -> bool:
     """Whether the same seed gives the same logits twice: not for noise that ignores the seed."""
     first, again = (target.logits(target.features(images), make_seed(0), 1).numpy() for _ in range(2))
     return np.allclose(first, again, rtol=1e-4, atol=1e-5)
-
-
-def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> HeadNoiseTarget | RandomNetTarget:
-    """The target of a WCANet, or of any Keras classifier that returns logits [B, C].
-
-    A net that answers the same image differently gets a `RandomNetTarget`: its draws are Keras's own, so that its
-    numbers are estimates that cannot be repeated to the bit. Wrap such a net yourself to decide its noise by a seed.
-
-    Args:
-        model: the net.
-        image_shape: (H, W, channels); needed for a net that takes images of any size.
-
-    Raises:
-        InputError: the model returns probabilities, whose logarithms saturate, and no logits; it takes other images.
-    """
-    image_shape = _image_shape(model.backbone if isinstance(model, WCANet) else model, image_shape)
-    if isinstance(model, WCANet):
-        target = HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
-        logits = lambda images, seed: model(images, training=False)  # noqa: E731
-    else:
-        logits = lambda images, seed: tf.cast(model(images, training=False), tf.float32)  # noqa: E731
-        scale = tf.zeros([logits(tf.zeros([1, *image_shape]), None).shape[-1], 1])
-        target = HeadNoiseTarget(lambda images: logits(images, None), tf.identity, scale)
-    probe = tf.random.stateless_uniform([4, *image_shape], [0, 0])
-    features = target.features(probe)
-    if not isinstance(model, WCANet):
-        _check_logits(features.numpy())
-    deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
-    return target if deterministic else RandomNetTarget(logits)
-
-
-def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    """(H, W, channels) of the images that a net takes, `given` where it takes any."""
-    known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
-    shape = known if given is None else tuple(given)
-    if len(shape) != 3 or None in shape or any(k not in (None, s) for k, s in zip(known, shape, strict=True)):
-        raise InputError(
-            f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}"
-        )
-    return shape
-
-
-def target_in(model_dir: str | Path) -> HeadNoiseTarget | RandomNetTarget:
-    """The target of the model that `bin/train` left in `model_dir`; raises InputError when there is none."""
-    return target_of(load_model(ModelDirectory(model_dir).best))
-
-
-def _check_logits(outputs: np.ndarray) -> None:
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
-        raise InputError(
-            "expected a net that returns logits, received one that returns probabilities: remove its softmax "
-            "(model.layers[-1].activation = None, before it is first called)"
-        )

@@ -23,18 +23,16 @@ import sys
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.cluster import check_strategy, is_chief
 from wca_tf.config import EvaluateConfig, expand
-from wca_tf.errors import InputError
+from wca_tf.distribution.cluster import check_strategy, is_chief
+from wca_tf.presence import check_model_present, check_sources_present
 
 
 def main() -> None:
     """Evaluate as the parsed flags say."""
     config = config_from_flags(EvaluateConfig)
-    model_dir = expand(flags.FLAGS.model_dir or "")
-    for name in ("config.json", "model.keras"):
-        if not flags.FLAGS.model_dir or not (model_dir / name).is_file():
-            raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {model_dir}")
+    model_dir = check_model_present(flags.FLAGS.model_dir)
+    check_sources_present(config)
     report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
     check_strategy(config.strategy)
 
@@ -48,8 +46,8 @@ def main() -> None:
         tested = self_test(config, model_dir)
         print(format_self_test(tested))
         sys.exit(3 if any(result.passed is False for result in tested) else 0)
+    from wca_tf.evaluation.report.table import format_results
     from wca_tf.evaluation.runner import evaluate
-    from wca_tf.evaluation.table import format_results
 
     results = evaluate(config, model_dir, report_dir)
     if is_chief():

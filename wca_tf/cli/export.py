@@ -15,17 +15,14 @@ import shlex
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run
 from wca_tf.config import ExportConfig, expand
-from wca_tf.errors import InputError
+from wca_tf.presence import check_model_present
 from wca_tf.serving.versions import check_version_free
 
 
 def main() -> None:
     """Export as the parsed flags say."""
     config = config_from_flags(ExportConfig)
-    model_dir = expand(config.model_dir)
-    for name in ("config.json", "model.keras"):
-        if not config.model_dir or not (model_dir / name).is_file():
-            raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {model_dir}")
+    check_model_present(config.model_dir)
     check_version_free(expand(config.export_dir), config.version)
 
     import_tensorflow()  # only when the flags are right: it takes seconds

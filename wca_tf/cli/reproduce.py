@@ -13,9 +13,9 @@ import sys
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import ReproduceConfig, expand
+from wca_tf.config import expand
 from wca_tf.experiments import EXPERIMENTS
-from wca_tf.experiments.settings import check_data_present
+from wca_tf.experiments.settings import ReproduceConfig, check_data_present
 
 
 def main() -> None:

@@ -9,9 +9,10 @@ metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.cluster import check_strategy, is_chief
-from wca_tf.config import TrainConfig, check_dataset_present, check_source_present, expand
+from wca_tf.config import TrainConfig, expand
+from wca_tf.distribution.cluster import check_strategy, would_be_chief
 from wca_tf.errors import InputError
+from wca_tf.presence import check_dataset_present, check_source_present
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     from wca_tf.training import train
 
     best = train(config, model_dir)
-    if not is_chief():
+    if not would_be_chief(config.strategy):
         return
     chosen = f"validation accuracy {best['val_accuracy']:.4f}" if "val_accuracy" in best else "the last one"
     print(f"best epoch {best['epoch']:.0f}: {chosen}\nnext: bin/evaluate --model_dir={model_dir}")

@@ -10,9 +10,10 @@ import sklearn.model_selection
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from wca_tf.config import DataConfig, check_dataset_present, expand
+from wca_tf.config import DataConfig, expand
 from wca_tf.data.examples import Examples
 from wca_tf.errors import InputError, one_line
+from wca_tf.presence import check_dataset_present
 from wca_tf.progress import progress_bar
 
 DIGITS_SIZE = 28

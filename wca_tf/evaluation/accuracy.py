@@ -17,7 +17,7 @@ from scipy import stats
 from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.sharding import sharded_graph
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed, normal_by_index
@@ -79,7 +79,7 @@ class Judgement:
 
 
 def judge(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     images: tf.Tensor,
     labels: tf.Tensor,
     indices: tf.Tensor,
@@ -149,6 +149,12 @@ def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.
     draw = normal_by_index(fold_in(seed, JUDGING_DRAW), batch.indices, (target.logit_scale.shape[1],))
     noisy = mean + tf.matmul(draw, target.logit_scale, transpose_b=True)
     return mean, noisy, alignment.z_margin(mean, batch.labels, target.difference_scale)
+
+
+def percent(value: Number | float | None) -> str:
+    """A share, or a number of results.json, in per cent with one decimal; a dash for one that is not known."""
+    share = value["value"] if isinstance(value, dict) else value
+    return "–" if share is None else f"{100 * share:.1f}"
 
 
 def mean_with_interval(values: np.ndarray) -> Number:

@@ -15,7 +15,7 @@ from wca_tf.attacks import build_attack, entry_of, parse_attack
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.attacks.target import AnyTarget
 from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
@@ -28,8 +28,8 @@ from wca_tf.seeds import fold_in, make_seed, uniform_by_index
 # A forward pass without a backward one, in passes with both: for the estimate of the time left alone.
 FORWARD = 0.35
 SAVE_EVERY = 2.0  # seconds
-# Folded into the evaluation's seed for the classes that targeted attacks want.
-WANTED_CLASS = 3
+# Folded into the evaluation's seed: what the random numbers are for (2 is accuracy.JUDGING_DRAW, 4 the checklist's).
+ZERO_GRADIENTS, ATTACKING, WANTED_CLASS = 0, 1, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """A planned attack as it runs: built once, as are its parameters; a transfer's source is a file to load and hash."""
+    """A planned attack as it runs, with its parameters: made once, for a transfer's source is loaded and hashed."""
 
     planned: Planned
     attack: Attack | None
@@ -92,7 +92,7 @@ class Settings:
 
 
 def run_attacks(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     planned: list[Planned],
     examples: Examples,
     settings: Settings,
@@ -112,9 +112,7 @@ def run_attacks(
     return [outcome for outcome in stored if outcome]
 
 
-def check_attacks(
-    target: HeadNoiseTarget | RandomNetTarget, planned: list[Planned], examples: Examples, settings: Settings
-) -> None:
+def check_attacks(target: AnyTarget, planned: list[Planned], examples: Examples, settings: Settings) -> None:
     """Raise InputError when an attack cannot be built or the net lacks what it needs, before anything is done."""
     image = to_float(tf.constant(examples.images[:1]))
     check_labels(examples.labels, num_classes_of(target, image))
@@ -131,13 +129,13 @@ def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | No
 
 
 def _attack_all(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     ready: Ready,
     outcome: Outcome | None,
     examples: Examples,
     settings: Settings,
     records: Path,
-    progress: tqdm,
+    progress: "tqdm[Any]",
 ) -> Outcome:
     """The attack's outcome on all examples, recorded every few seconds."""
     name, epsilon = ready.planned.name, ready.planned.epsilon
@@ -157,7 +155,7 @@ def _attack_all(
 
 
 def _attack_batch(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     ready: Ready,
     batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
     num_classes: int,
@@ -170,8 +168,8 @@ def _attack_batch(
     adversarial, still, wanted = images, None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
-        still = attack.zero_gradients(target, images, labels, fold_in(seed, 0), wanted)
-        adversarial = attack(target, images, labels, indices, fold_in(seed, 1), wanted)
+        still = attack.zero_gradients(target, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
+        adversarial = attack(target, images, labels, indices, fold_in(seed, ATTACKING), wanted)
     judgement = judge(target, adversarial, labels, indices, seed)
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, answers_alike, has_noise
+from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, answers_alike, has_noise
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
+from wca_tf.evaluation.accuracy import percent
 from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.self_test import as_criterion, run_self_test
@@ -33,6 +34,7 @@ ZERO_GRADIENTS = 0.01
 STANDARD = "pgd:steps=40"
 ADAPTIVE = ("margin", "z_margin")
 DOUBLED = {STANDARD: "pgd:steps=80", "margin": "margin:steps=80", "z_margin": "z_margin:steps=80"}
+KNOWN_DRAW = 4  # folded into the evaluation's seed (attacking.py has the others)
 UNBOUNDED = "pgd:steps=20"  # the paper's
 NEEDED = ("fgsm", STANDARD, *ADAPTIVE, "square")  # must each be able to find what is there
 
@@ -71,7 +73,7 @@ Verdict = tuple[bool | None, str]
 
 
 def run_checklist(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     examples: Examples,
     config: EvaluateConfig,
     names: list[str],
@@ -116,7 +118,7 @@ def checklist_epsilon(config: EvaluateConfig) -> float:
     return next(epsilon for epsilon in config.parsed_epsilons() if epsilon > 0)
 
 
-def _planned(target: HeadNoiseTarget | RandomNetTarget, epsilon: float, largest: float) -> list[Planned]:
+def _planned(target: AnyTarget, epsilon: float, largest: float) -> list[Planned]:
     names = ["fgsm", STANDARD, "margin", DOUBLED[STANDARD], DOUBLED["margin"], "square", "random_sampling"]
     if isinstance(target, HeadNoiseTarget):
         names += ["z_margin", DOUBLED["z_margin"]]
@@ -129,23 +131,19 @@ def _planned(target: HeadNoiseTarget | RandomNetTarget, epsilon: float, largest:
 
 
 def _attack_fixed_draw(
-    target: HeadNoiseTarget | RandomNetTarget, planned: Planned, examples: Examples, settings: Settings, records: Path
+    target: AnyTarget, planned: Planned, examples: Examples, settings: Settings, records: Path
 ) -> Outcome | None:
     """The attack on the net under one known draw, judged under that draw; None when no draw can be known."""
-    fixed = target.with_fixed_draw(fold_in(make_seed(settings.seed), 4))
+    fixed = target.with_fixed_draw(fold_in(make_seed(settings.seed), KNOWN_DRAW))
     if not has_noise(target) or not answers_alike(fixed, to_float(tf.constant(examples.images[:4]))):
         return None
     return run_attacks(fixed, [planned], examples, settings, records)[0]
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
 def _not_lower(evidence: Evidence, weaker: str, stronger: str) -> Verdict:
     """Whether the attack that should be weaker leaves no less than the one that should be stronger."""
     left, right = evidence.mean(weaker), evidence.mean(stronger)
-    return left >= right - evidence.tolerance, f"{weaker} leaves {_percent(left)}, {stronger} {_percent(right)}"
+    return left >= right - evidence.tolerance, f"{weaker} leaves {percent(left)} %, {stronger} {percent(right)} %"
 
 
 def _one_step(evidence: Evidence) -> Verdict:
@@ -160,7 +158,7 @@ def _unbounded(evidence: Evidence) -> Verdict:
     left, chance = evidence.mean(UNBOUNDED, evidence.largest), 1 / evidence.num_classes
     return (
         left <= chance,
-        f"{UNBOUNDED} at {evidence.largest:.4g} leaves {_percent(left)}, chance is {_percent(chance)}",
+        f"{UNBOUNDED} at {evidence.largest:.4g} leaves {percent(left)} %, chance is {percent(chance)} %",
     )
 
 
@@ -180,7 +178,7 @@ def _budget(evidence: Evidence) -> Verdict:
     radii = sorted({evidence.epsilon / 2, evidence.epsilon, min(2 * evidence.epsilon, evidence.largest)})
     left = [evidence.mean(STANDARD, radius) for radius in radii]
     falls = all(after <= before + evidence.tolerance for before, after in zip(left, left[1:], strict=False))
-    said = ", ".join(f"{_percent(share)} at {radius:.4g}" for radius, share in zip(radii, left, strict=True))
+    said = ", ".join(f"{percent(share)} % at {radius:.4g}" for radius, share in zip(radii, left, strict=True))
     lower = left[-1] < left[0] - evidence.tolerance or left[0] <= evidence.tolerance
     return falls and lower, f"{STANDARD} leaves {said}"
 
@@ -190,7 +188,7 @@ def _fixed_draw(evidence: Evidence) -> Verdict:
         return None, "no seed decides the net's noise" if evidence.has_noise else "the net has no noise"
     known = float(evidence.fixed_draw.judgement.probability_correct.mean())
     unknown = evidence.mean(STANDARD)
-    said = f"{STANDARD} leaves {_percent(known)} when it knows the draw, {_percent(unknown)} when it does not"
+    said = f"{STANDARD} leaves {percent(known)} % when it knows the draw, {percent(unknown)} % when it does not"
     return known <= unknown + evidence.tolerance, said
 
 
@@ -198,7 +196,7 @@ def _zero_gradients(evidence: Evidence) -> Verdict:
     share = float(evidence.outcomes[STANDARD, evidence.epsilon].zero_gradients.mean())
     return (
         share <= ZERO_GRADIENTS,
-        f"the gradient of cross-entropy is zero in every pixel on {_percent(share)} of images",
+        f"the gradient of cross-entropy is zero in every pixel on {percent(share)} % of images",
     )
 
 

@@ -23,20 +23,21 @@ import tensorflow as tf
 from wca_tf import files
 from wca_tf.attacks import entry_of
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, target_of
-from wca_tf.config import EvaluateConfig, TrainConfig, config_to_json
+from wca_tf.attacks.target import AnyTarget, RandomNetTarget
+from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
-from wca_tf.distribution import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
+from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
 from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
 from wca_tf.evaluation.identity import describe_model, digest_of_net, evaluation_name, stored_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
-from wca_tf.evaluation.report import write_report
+from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
 from wca_tf.evaluation.summary import summarise
+from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
 
@@ -80,13 +81,13 @@ def _evaluate_model_dir(
     asked = dataclasses.replace(config, tfds_data_dir="", strategy="auto")
     check_same_everywhere(strategy, lambda: (asked, identity["model"], identity["images_sha256"]))
     report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
-    described = {"dataset": train_config.dataset, "split": config.split, "training": config_to_json(train_config)}
+    described = {"dataset": train_config.dataset, "split": config.split, "training": dataclasses.asdict(train_config)}
     target = _averaged(target_of(model), config)
     with one_writer(strategy, report) as own:
         return _evaluate(target, examples, config, own, identity, described, model)
 
 
-def _averaged(target: HeadNoiseTarget | RandomNetTarget, config: EvaluateConfig) -> HeadNoiseTarget | RandomNetTarget:
+def _averaged(target: AnyTarget, config: EvaluateConfig) -> AnyTarget:
     """The net as it is asked: with the mean of `average_draws` answers."""
     return target.averaged(config.average_draws) if config.average_draws > 1 else target
 
@@ -112,7 +113,7 @@ def self_test(config: EvaluateConfig, model_dir: str | Path) -> list[SelfTest]:
 
 
 def evaluate_model(
-    model: keras.Model | HeadNoiseTarget | RandomNetTarget,
+    model: keras.Model | AnyTarget,
     images: np.ndarray,
     labels: np.ndarray,
     config: EvaluateConfig,
@@ -151,7 +152,7 @@ def evaluate_model(
 
 
 def _evaluate(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     examples: Examples,
     config: EvaluateConfig,
     report: Path,
@@ -179,17 +180,9 @@ def _evaluate(
         if config.checklist and not _has_checklist(stored, config):
             names = [name for name in dict.fromkeys(attack.name for attack in planned) if name != CLEAN]
             checklist = run_checklist(target, examples, config, names, settings, report / "checklist")
-        results = {
-            "schema": SCHEMA,
-            **identity,
-            **described,
-            "num_examples": len(examples),
-            "seed": config.seed,
-            "versions": versions(),
-            "seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
-            **summarise(outcomes),
-            "checklist": checklist,
-        }
+        told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
+        seconds = round(sum(outcome.seconds for outcome in outcomes), 1)
+        results = {**told, "versions": versions(), "seconds": seconds, **summarise(outcomes), "checklist": checklist}
         _write(report, results, outcomes, examples, model if isinstance(model, WCANet) else None)
     print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results

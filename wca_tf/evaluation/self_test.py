@@ -20,7 +20,7 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.carlini_wagner import CarliniWagner
 from wca_tf.attacks.n_pixel import NPixel, paint
 from wca_tf.attacks.random_sampling import RandomSampling
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, answers_alike
+from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, answers_alike
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
@@ -58,7 +58,7 @@ class SelfTest:
 
 
 def run_self_test(
-    target: HeadNoiseTarget | RandomNetTarget,
+    target: AnyTarget,
     names: list[str],
     epsilon: float,
     examples: Examples,
@@ -99,7 +99,7 @@ def format_self_test(results: list[SelfTest]) -> str:
 class PlantedNet:
     """The net's features under a read-out that is fitted anew for each image; one object, so that graphs are reused."""
 
-    def __init__(self, target: HeadNoiseTarget | RandomNetTarget) -> None:
+    def __init__(self, target: AnyTarget) -> None:
         self.features = _features(target)
         self._weight = tf.Variable(tf.zeros([1]), shape=[None], trainable=False)
         self._bias = tf.Variable(0.0, trainable=False)
@@ -142,7 +142,7 @@ class PlantedNet:
         return points[best : best + 1]
 
 
-def _features(target: HeadNoiseTarget | RandomNetTarget) -> Callable[[tf.Tensor], tf.Tensor]:
+def _features(target: AnyTarget) -> Callable[[tf.Tensor], tf.Tensor]:
     """What the read-out reads: the features, or for noise anywhere the logits of one fixed draw."""
     if isinstance(target, HeadNoiseTarget):
         return target.features

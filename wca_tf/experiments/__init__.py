@@ -1,14 +1,6 @@
 """The paper's tables and figures by name; a module for each. This one is free of TensorFlow."""
 
 import dataclasses
-import importlib
-from typing import TYPE_CHECKING
-
-from wca_tf.errors import InputError
-
-if TYPE_CHECKING:
-    from wca_tf.experiments.run import Run
-    from wca_tf.experiments.tables import Table
 
 SCALES = ("tiny", "small", "paper")
 
@@ -31,6 +23,10 @@ class Experiment:
     small: tuple[str, ...] = ("fashion_mnist",)
     full: tuple[str, ...] = ("cifar10",)
     cost: str = "cost not measured"
+
+    def datasets(self, scale: str) -> tuple[str, ...]:
+        """The data sets at one of `SCALES`."""
+        return {"tiny": ("digits",), "small": self.small, "paper": self.full}[scale]
 
 
 ABLATION_SETS = ("cifar10", "cifar100", "svhn_cropped", "fashion_mnist")
@@ -70,15 +66,3 @@ EXPERIMENTS: dict[str, Experiment] = {
         "not in the paper", "every row of ablation and controls under the adaptive suite", 8, full=ABLATION_SETS
     ),
 }
-
-
-def run_experiment(name: str, run: "Run") -> "Table":
-    """Train what is missing, attack it, and return the table; the report directory gets its figures.
-
-    Raises:
-        InputError: unknown experiment; data that are absent; anything else that training or evaluation refuses.
-    """
-    if name not in EXPERIMENTS:
-        raise InputError(f"expected --experiment among {', '.join(EXPERIMENTS)}; received {name!r}")
-    module = importlib.import_module(f"wca_tf.experiments.{name}")
-    return module.reproduce(run)

@@ -1,12 +1,11 @@
 """Table 5: no defence, isotropic and anisotropic noise, under FGSM and PGD."""
 
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.rows import ABLATION_LABELS, CONTROL_COLUMNS, ablation_rows
-from wca_tf.experiments.run import Run, parse_radii
+from wca_tf.experiments.paper import ABLATION_LABELS, CONTROL_COLUMNS, EPSILON, ablation_rows
+from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
-PAPERS_RADIUS = "8/255"  # section 4.4
-RADII = {"fashion_mnist": "8/255,0.3"}
+OTHER_RADII = {"fashion_mnist": {"0.3": 0.3}}
 TWO_RADII = "the paper gives the radius of its Fashion-MNIST numbers as 8/255 in section 4.4 and as 0.3 in section 4.1"
 
 
@@ -14,15 +13,15 @@ def reproduce(run: Run) -> Table:
     """One draw an image, as in the paper."""
     table = Table("Ablation: Table 5 of the paper", [])
     for dataset in run.datasets:
-        radii = RADII.get(dataset, PAPERS_RADIUS)
+        radii = {EPSILON: 8 / 255, **OTHER_RADII.get(dataset, {})}
         for row in ablation_rows(dataset):
-            evaluated = run.evaluated(dataset, row.variant, ["fgsm", "pgd"], radii)
+            evaluated = run.evaluated(dataset, row.variant, ["fgsm", "pgd"], ",".join(radii))
             table.add(row.label, f"{dataset} clean", evaluated.number("clean"), row.paper[0] if row.paper else None)
-            for text, radius in zip(radii.split(","), parse_radii(radii), strict=True):
+            for text, radius in radii.items():
                 for place, attack in enumerate(CONTROL_COLUMNS[1:], 1):
-                    paper = row.paper[place] if row.paper and text == PAPERS_RADIUS else None
+                    paper = row.paper[place] if row.paper and text == EPSILON else None
                     table.add(row.label, f"{dataset} {attack} {text}", evaluated.number(attack, radius), paper)
-        table.notes += run.notes(dataset, tuple(variant for _, variant in ABLATION_LABELS), ["pgd"])
+        table.notes += run.notes(dataset, ABLATION_LABELS, ["pgd"])
     if "fashion_mnist" in run.datasets:
         table.notes.append(TWO_RADII)
     bar_chart(table, run.report_dir, "ablation", ("paper, epsilon = 8/255", "here"))

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from wca_tf import files
-from wca_tf.evaluation.figures import COLOURS
+from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.tables import Cell, Table
 
 STYLE: Any = {

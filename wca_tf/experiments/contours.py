@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from wca_tf.evaluation.figures import COLOURS
+from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import STYLE, save
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -40,7 +40,7 @@ def reproduce(run: Run) -> Table:
         table.add(label, "standard deviations", text=" and ".join(f"{s:.1f}" for s in np.sqrt(variances)))
         _draw(axis, weights, covariance, f"{label} ({dataset}, D = 2)")
     save(figure, run.report_dir, "contours")
-    table.notes = run.notes(dataset, tuple(variant for _, variant in NETS), ["pgd"])
+    table.notes = run.notes(dataset, NETS, ["pgd"])
     table.notes.append(f"a random direction is {RANDOM_ANGLE} degrees from the nearest axis on average")
     table.notes.append("the paper's figure is a picture that its source does not hold; it has no numbers to set beside")
     return table

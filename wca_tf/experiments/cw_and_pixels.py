@@ -1,31 +1,27 @@
 """Table 2: C&W for each confidence kappa, and n-pixel for each n."""
 
 from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.paper import CW, CW_CLEAN, NETS, PIXELS
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Table
-
-CLEAN = 93.2
-CW = {"0.1": 89.4, "1": 78.4, "2": 71.9, "5": 55.0}  # kappa -> the paper's WCA-Net
-PIXELS = {1: 90.8, 2: 85.5, 3: 81.2, 5: 64.3}
 
 
 def reproduce(run: Run) -> Table:
     """A row per attack, a column per net; the paper has WCA-Net's numbers."""
     [dataset] = run.datasets
     table = Table(f"C&W and n-pixel on {dataset}: Table 2 of the paper (CIFAR-10)", [])
-    cw = {f"C&W, kappa {kappa}": (f"{run.scale.written('cw')}:confidence={kappa}", v) for kappa, v in CW.items()}
-    pixels = {f"{n} pixels": (f"{run.scale.written('n_pixel')}:pixels={n}", v) for n, v in PIXELS.items()}
+    cw = {f"C&W, kappa {kappa}": (f"{run.budget.written('cw')}:confidence={kappa}", v) for kappa, v in CW.items()}
+    pixels = {f"{n} pixels": (f"{run.budget.written('n_pixel')}:pixels={n}", v) for n, v in PIXELS.items()}
     attacks = cw | pixels
     for label, variant in NETS:
         evaluated = run.evaluated(dataset, variant, [written for written, _ in attacks.values()])
         has_numbers = variant == "anisotropic"
-        table.add("clean", label, evaluated.number("clean"), CLEAN / 100 if has_numbers else None)
+        table.add("clean", label, evaluated.number("clean"), CW_CLEAN / 100 if has_numbers else None)
         for row, (written, paper) in attacks.items():
             table.add(row, label, evaluated.number(written), paper / 100 if has_numbers else None)
             distance = evaluated.entry(written)["distortion"]["l2"]["median"]
             table.add(row, f"{label}, median l2", text=f"{distance:.3f}")
-    table.notes = run.notes(dataset, tuple(variant for _, variant in NETS), ["cw", "n_pixel"])
+    table.notes = run.notes(dataset, NETS, ["cw", "n_pixel"])
     table.notes.append("C&W has no radius: on a random net its accuracy says how large the noise is beside kappa")
     bar_chart(table, run.report_dir, "cw_and_pixels", ("paper, CIFAR-10", f"here, {dataset}"))
     return table

@@ -1,11 +1,10 @@
 """Figure 1: the nets of the ablation under FGSM and PGD for epsilon = 2^n/255, n = 0 .. 7."""
 
 from wca_tf.experiments.charts import Series, curves, legend, panels, save
-from wca_tf.experiments.rows import ABLATION_LABELS, ABLATION_NUMBERS
-from wca_tf.experiments.run import Run, parse_radii
+from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS, EPSILON, RADII
+from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
-RADII = ",".join(f"{2**n}/255" for n in range(8))
 ATTACKS = ("fgsm", "pgd")
 
 
@@ -16,18 +15,18 @@ def reproduce(run: Run) -> Table:
     paper: dict[str, Series] = {attack: {} for attack in ATTACKS}
     ours: dict[str, Series] = {attack: {} for attack in ATTACKS}
     for place, (label, variant) in enumerate(ABLATION_LABELS):
-        evaluated = run.evaluated(dataset, variant, list(ATTACKS), RADII)
+        evaluated = run.evaluated(dataset, variant, list(ATTACKS), ",".join(RADII))
         for number, attack in enumerate(ATTACKS, 1):
             row = f"{label}, {attack}"
             printed = ABLATION_NUMBERS["cifar10"][place][number] / 100
             paper[attack][label] = [(8.0, printed)]
             ours[attack][label] = []
             table.add(row, "clean", evaluated.number("clean"))
-            for text, radius in zip(RADII.split(","), parse_radii(RADII), strict=True):
+            for text, radius in RADII.items():
                 measured = evaluated.number(attack, radius)
-                table.add(row, text, measured, printed if text == "8/255" and dataset == "cifar10" else None)
+                table.add(row, text, measured, printed if text == EPSILON and dataset == "cifar10" else None)
                 ours[attack][label].append((255 * radius, measured["value"]))
-    table.notes = run.notes(dataset, tuple(variant for _, variant in ABLATION_LABELS), list(ATTACKS))
+    table.notes = run.notes(dataset, ABLATION_LABELS, list(ATTACKS))
     _draw(run, dataset, paper, ours)
     return table
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from wca_tf.errors import InputError
 from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.paper import CHOSEN, NETS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import train_changes
 from wca_tf.experiments.tables import Table
 from wca_tf.model_dir import ModelDirectory
 
 GRID = {"tiny": (1e-2, 1e-3), "small": (1e-1, 1e-2, 1e-3, 1e-4), "paper": (1e-1, 1e-2, 1e-3, 1e-4)}
-PAPERS_CHOICE = {"cifar10": (1e-2, 1e-4), "fashion_mnist": (1e-4, 1e-4)}
 # A small search is of short runs: what it finds is the best for them.
 SMALL: dict[str, Any] = {"epochs": 2, "max_train_examples": 10_000}
 
@@ -39,13 +39,13 @@ def reproduce(run: Run) -> Table:
             table.add(row, f"{columns}, pgd 8/255", evaluated.number("pgd", 8 / 255))
     papers = train_changes(dataset, "anisotropic", "paper")  # the grid has its own rates: they are no difference
     rates = {"learning_rate": papers["learning_rate"], "weight_decay": papers.get("weight_decay", 1e-4)}
-    table.notes = run.notes(dataset, ("anisotropic",), ["pgd"], **rates, **changes)
+    table.notes = run.notes(dataset, NETS[1:], ["pgd"], **rates, **changes)
     table.notes.append("all accuracies are on validation images")
     if found:
         best = max(found, key=lambda setting: found[setting])
         table.notes.append(f"best: learning rate {best[0]:g}, weight decay {best[1]:g}")
-    if dataset in PAPERS_CHOICE:
-        rate, decay = PAPERS_CHOICE[dataset]
+    if dataset in CHOSEN:
+        rate, decay = CHOSEN[dataset]
         table.notes.append(f"the paper's choice: learning rate {rate:g}, weight decay {decay:g}")
     bar_chart(table, run.report_dir, "grid_search", ("paper (has no numbers)", f"here, {dataset}"))
     return table

@@ -2,11 +2,11 @@
 
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.honest import add_honest_cells
+from wca_tf.experiments.paper import CONTROLS, STRONGER
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.stronger import NETS, PAPER
 from wca_tf.experiments.tables import Table
 
-ROWS = {"none": (0.933, 0.149, 0.039), "anisotropic": (0.932, 0.776, 0.714)}
+ROWS = CONTROLS[:2]  # no defence, and WCA-Net
 
 
 def reproduce(run: Run) -> Table:
@@ -14,8 +14,8 @@ def reproduce(run: Run) -> Table:
     [dataset] = run.datasets
     backbone = run.net(dataset, "none").backbone
     table = Table(f"{dataset}, {backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
-    for label, variant in NETS:
-        add_honest_cells(table, label, run, dataset, variant, ROWS[variant], PAPER["square", variant][4] / 100)
-    table.notes = run.notes(dataset, tuple(variant for _, variant in NETS), ["square"])
+    for label, variant, _, paper in ROWS:
+        add_honest_cells(table, label, run, dataset, variant, paper, STRONGER["square", variant][4] / 100)
+    table.notes = run.notes(dataset, ROWS, ["square"])
     bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"))
     return table

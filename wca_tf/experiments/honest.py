@@ -3,8 +3,8 @@
 from typing import Any
 
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.rows import ABLATION_LABELS, CONTROLS, E3_NOTE, Row, ablation_rows
-from wca_tf.experiments.run import EPSILON, Run, parse_radii
+from wca_tf.experiments.paper import ABLATION_LABELS, CONTROLS, E3_NOTE, EPSILON, RADII, Row, ablation_rows
+from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
 WORST = "worst case, expected"
@@ -16,11 +16,11 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Every variant under the adaptive suite, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
     for row in honest_rows():
         add_honest_cells(table, row.label, run, first, row.variant, row.paper, **row.asked)
-    table.notes = run.notes(first, tuple(dict.fromkeys(row.variant for row in honest_rows())), ["square"])
+    table.notes = run.notes(first, honest_rows(), ["square"])
     for dataset in others:
         for row in ablation_rows(dataset):
             add_honest_cells(table, f"{dataset}, {row.label}", run, dataset, row.variant, row.paper)
-        table.notes += run.notes(dataset, tuple(variant for _, variant in ABLATION_LABELS), ["square"])
+        table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
     table.notes.append(
         "E1 changes the attack, not the net: under the adaptive suite, which needs no draws, it is the penalty's row"
     )
@@ -47,8 +47,8 @@ def add_honest_cells(
     **asked: Any,
 ) -> None:
     """Fill a row: the paper's protocol, the suite's expected accuracies, and their worst case per image."""
-    [radius] = parse_radii(EPSILON)
-    suite = list(run.scale.suite)
+    radius = RADII[EPSILON]
+    suite = list(run.budget.suite)
     evaluated = run.evaluated(dataset, variant, ["fgsm", "pgd", *suite], **asked)
     theirs = dict(zip(("clean", "fgsm", "pgd"), paper, strict=False))
     for attack in ("clean", "fgsm", "pgd"):

@@ -6,9 +6,9 @@ from typing import Any
 from matplotlib import ticker
 from matplotlib.patches import Rectangle
 
-from wca_tf.evaluation.figures import COLOURS
+from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
-from wca_tf.experiments.rows import ABLATION_LABELS
+from wca_tf.experiments.paper import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.model_dir import ModelDirectory
@@ -26,8 +26,8 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Gradient obfuscation on {dataset}, epsilon = 8/255: section 4.5 of the paper", ["paper"])
     table.legend = "Each criterion with its evidence: means of the exact P(correct)."
     found: dict[str, list[dict[str, Any]]] = {}
+    images = run.budget.checklist_images
     for label, variant in ABLATION_LABELS:
-        images = run.scale.checklist_images
         evaluated = run.evaluated(dataset, variant, ATTACKS, num_examples=images, checklist=True)
         found[label] = evaluated.results["checklist"]
         for place, item in enumerate(found[label]):
@@ -35,8 +35,7 @@ def reproduce(run: Run) -> Table:
             table.add(item["criterion"], label, text=f"{_verdict(item)}: {item['evidence']}")
     _add_scale_of_logits(table, run, dataset)
     _draw(run, dataset, found)
-    table.notes = run.notes(dataset, tuple(variant for _, variant in ABLATION_LABELS), ATTACKS)
-    table.notes[-1] = f"{run.scale.checklist_images} test images"
+    table.notes = run.notes(dataset, ABLATION_LABELS, ATTACKS, num_examples=images)
     return table
 
 

@@ -1,13 +1,13 @@
 """reproduce(config): run an experiment of the paper and leave its table and figures in a directory."""
 
+import importlib
 from pathlib import Path
 
 from wca_tf import files
-from wca_tf.config import ReproduceConfig
 from wca_tf.errors import InputError
-from wca_tf.experiments import EXPERIMENTS, run_experiment
+from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import check_data_present
+from wca_tf.experiments.settings import ReproduceConfig, check_data_present
 from wca_tf.experiments.tables import Table, write_table
 from wca_tf.files import exclusive_directory
 from wca_tf.model_dir import versions
@@ -24,7 +24,7 @@ def reproduce(config: ReproduceConfig) -> Table:
     experiment = EXPERIMENTS[config.experiment]
     _check_own(config, run.report_dir / "table.json")
     with exclusive_directory(run.report_dir):
-        table = run_experiment(config.experiment, run)
+        table = importlib.import_module(f"wca_tf.experiments.{config.experiment}").reproduce(run)
         about = {"experiment": config.experiment, "paper": experiment.paper, "scale": config.scale}
         write_table(table, run.report_dir, {**about, "versions": versions()})
     return table

@@ -5,19 +5,20 @@ models_dir/
 """
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wca_tf.config import EvaluateConfig, ReproduceConfig, TrainConfig, expand
+from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.evaluation.accuracy import Number, mean_with_interval
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
-from wca_tf.experiments.settings import BUDGETS, FOLDER, Scale, differences, train_changes
+from wca_tf.experiments.paper import EPSILON
+from wca_tf.experiments.settings import BUDGETS, FOLDER, Budget, ReproduceConfig, differences, train_changes
 from wca_tf.training import train
 
-EPSILON = "8/255"
 STRATEGY = "one_device"  # an experiment is a process that trains and attacks one net after the other
 ASKED = ("eot_samples", "average_draws")  # what an evaluation is named after, beside its images
 
@@ -57,14 +58,13 @@ class Run:
         return expand(self.config.report_dir)
 
     @property
-    def scale(self) -> Scale:
+    def budget(self) -> Budget:
         return BUDGETS[self.config.scale]
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """The data sets of the experiment at this scale."""
-        experiment = EXPERIMENTS[self.config.experiment]
-        return {"tiny": ("digits",), "small": experiment.small, "paper": experiment.full}[self.config.scale]
+        return EXPERIMENTS[self.config.experiment].datasets(self.config.scale)
 
     def net(self, dataset: str, variant: str) -> TrainConfig:
         """How a net is trained."""
@@ -96,7 +96,7 @@ class Run:
 
     def evaluated_at(self, model_dir: Path, attacks: list[str], epsilons: str = EPSILON, **changes: Any) -> Evaluated:
         """The net in a directory under attacks at radii, on the scale's number of test images."""
-        asked = {"num_examples": self.scale.num_examples, "tfds_data_dir": self.config.tfds_data_dir, **changes}
+        asked = {"num_examples": self.budget.num_examples, "tfds_data_dir": self.config.tfds_data_dir, **changes}
         config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, strategy=STRATEGY, **asked)
         named = "-".join(
             [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]
@@ -104,8 +104,24 @@ class Run:
         report_dir = model_dir / "evaluations" / named
         return Evaluated(evaluate(config, model_dir, report_dir), report_dir)
 
-    def notes(self, dataset: str, variants: tuple[str, ...], attacks: list[str], **changes: Any) -> list[str]:
-        """How this run differs from the paper's, for its table; `changes` are to the nets' TrainConfig."""
+    def notes(
+        self,
+        dataset: str,
+        nets: Sequence[tuple[Any, ...]],
+        attacks: list[str],
+        num_examples: int | None = None,
+        **changes: Any,
+    ) -> list[str]:
+        """How this run differs from the paper's, for its table.
+
+        Args:
+            dataset: one of settings.PAPER.
+            nets: (label, variant, ...), as in paper.py.
+            attacks: names of those whose budget may be less.
+            num_examples: images attacked, where it is not the budget's.
+            changes: to the nets' TrainConfig.
+        """
+        variants = list(dict.fromkeys(variant for _, variant, *_ in nets))
         alike: dict[str, list[str]] = {}
         for variant in variants:
             differs = differences(dataclasses.replace(self.net(dataset, variant), **changes), dataset, variant)
@@ -116,12 +132,7 @@ class Run:
             notes.insert(
                 0, f"data set {dataset}, backbone {self.net(dataset, variants[0]).backbone}; the paper's: {papers[0]}"
             )
-        images = self.scale.num_examples
+        images = self.budget.num_examples if num_examples is None else num_examples
         notes.append(f"{images} test images" if images else "all test images")
-        cut = [self.scale.written(name) for name in attacks if self.scale.written(name) != name]
+        cut = [self.budget.written(name) for name in attacks if self.budget.written(name) != name]
         return notes + ([f"attacks with less than the paper's budget: {', '.join(cut)}"] if cut else [])
-
-
-def parse_radii(epsilons: str) -> list[float]:
-    """The radii of a list such as 8/255,0.3."""
-    return EvaluateConfig(attacks="pgd", epsilons=epsilons).parsed_epsilons()

@@ -4,13 +4,40 @@
 """
 
 import dataclasses
+import os
 from typing import Any
 
-from wca_tf.config import DataConfig, ReproduceConfig, TrainConfig, check_dataset_present, config_to_json
+from wca_tf.config import DataConfig, TrainConfig, check_choices, option
 from wca_tf.errors import InputError
-from wca_tf.experiments import EXPERIMENTS, LARGER
+from wca_tf.experiments import EXPERIMENTS, LARGER, SCALES
+from wca_tf.presence import check_dataset_present
 
 Changes = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceConfig:
+    """An experiment of the paper, at a scale."""
+
+    experiment: str = option("", "which; --list describes them")
+    report_dir: str = option("", "where its table and figures go")
+    models_dir: str = option(
+        os.path.join("runs", "reproduce"), "where the nets are, or go: experiments share them, and what is there counts"
+    )
+    scale: str = option("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
+    tfds_data_dir: str = option(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
+    download: bool = option(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
+    mini_imagenet: str = option("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.experiment not in EXPERIMENTS:
+            known = ", ".join(EXPERIMENTS)
+            raise InputError(f"expected --experiment among {known}; received {self.experiment!r}")
+        if not self.report_dir:
+            raise InputError("expected --report_dir=DIR, where the table and the figures go")
+
+
 FOLDER = "folder:"  # mini-ImageNet's, which --mini_imagenet completes
 
 # Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and "none".
@@ -50,8 +77,8 @@ VARIANTS: dict[str, Changes] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Scale:
-    """A scale's budget.
+class Budget:
+    """What a scale spends on an evaluation.
 
     Attributes:
         num_examples: test images attacked; 0 for all.
@@ -70,8 +97,8 @@ class Scale:
 
 
 _SMALL_CW = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"
-BUDGETS: dict[str, Scale] = {
-    "tiny": Scale(
+BUDGETS: dict[str, Budget] = {
+    "tiny": Budget(
         20,
         {
             "pgd_restarts": "pgd_restarts:restarts=3",
@@ -82,7 +109,7 @@ BUDGETS: dict[str, Scale] = {
         ("margin:steps=10", "z_margin:steps=10"),
         50,
     ),
-    "small": Scale(
+    "small": Budget(
         500,
         {
             "pgd_restarts": "pgd_restarts:restarts=10",
@@ -93,14 +120,13 @@ BUDGETS: dict[str, Scale] = {
         ("margin", "z_margin", "apgd_dlr", "square:queries=1000"),
         50,
     ),
-    "paper": Scale(0, {}, ("margin", "z_margin", "apgd_ce", "apgd_dlr", "auto_rand", "square")),
+    "paper": Budget(0, {}, ("margin", "z_margin", "apgd_ce", "apgd_dlr", "auto_rand", "square")),
 }
 
 
 def check_data_present(config: ReproduceConfig) -> None:
     """Raise InputError at once when data that the experiment needs at its scale are absent."""
-    experiment = EXPERIMENTS[config.experiment]
-    for name in {"tiny": (), "small": experiment.small, "paper": experiment.full}[config.scale]:
+    for name in EXPERIMENTS[config.experiment].datasets(config.scale):
         dataset = PAPER[name]["dataset"]
         if dataset == FOLDER:
             if not config.mini_imagenet:
@@ -146,8 +172,8 @@ def _small(dataset: str, variant: str) -> Changes:
 
 def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
     """How a net's training differs from the paper's, as "epochs 10, not 600"."""
-    paper = config_to_json(TrainConfig(**train_changes(dataset, variant, "paper")))
-    ours = config_to_json(config)
+    paper = dataclasses.asdict(TrainConfig(**train_changes(dataset, variant, "paper")))
+    ours = dataclasses.asdict(config)
     ignored: tuple[str, ...] = ("tfds_data_dir", "download", "train_noise_on", "seed", "strategy", "jit_compile")
     if dataset == "mini_imagenet" and config.dataset != "digits":
         ignored += ("dataset",)

@@ -6,7 +6,7 @@ from typing import Any
 
 from wca_tf import files
 from wca_tf.evaluation.accuracy import Number
-from wca_tf.evaluation.report import escape_markdown
+from wca_tf.evaluation.report.page import escape_markdown
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,12 +7,12 @@ import numpy as np
 from markupsafe import Markup
 
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation import figures
 from wca_tf.evaluation.accuracy import Number
-from wca_tf.evaluation.figures import Stroke
 from wca_tf.evaluation.outcomes import Outcome
-from wca_tf.evaluation.reproduction import epsilon_text
-from wca_tf.evaluation.table import kind
+from wca_tf.evaluation.report import figures
+from wca_tf.evaluation.report.commands import epsilon_text
+from wca_tf.evaluation.report.figures import Stroke
+from wca_tf.evaluation.report.table import kind
 from wca_tf.model import WCANet
 
 MOST_QUERIES = 1000

@@ -13,14 +13,14 @@ from markupsafe import Markup
 
 from wca_tf import files
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation import reproduction, sections
+from wca_tf.evaluation.accuracy import percent
 from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
-from wca_tf.evaluation.table import kind
+from wca_tf.evaluation.report import commands, sections
+from wca_tf.evaluation.report.table import kind
 from wca_tf.model import WCANet
 
 TEMPLATES = Path(__file__).parent / "templates"
-UNKNOWN = "–"
 # Characters that reorder or hide what stands around them.
 _INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # What Markdown would read as more than a character.
@@ -92,12 +92,6 @@ def breakable(text: str) -> Markup:
     return Markup(":<wbr>").join(plain(text).split(":"))
 
 
-def percent(value: Any) -> str:
-    """A share, or a number of results.json, in per cent with one decimal; a dash for one that is not known."""
-    value = value["value"] if isinstance(value, dict) else value
-    return UNKNOWN if value is None else f"{100 * value:.1f}"
-
-
 def interval(number: dict[str, float]) -> Markup:
     """A number's 95 % interval in per cent, whose brackets no format has to escape."""
     return Markup(f"[{100 * number['low']:.1f}, {100 * number['high']:.1f}]")
@@ -129,8 +123,8 @@ def _summary(results: dict[str, Any], examples: Examples, model: WCANet | None) 
         "image_shape": " × ".join(map(str, examples.image_shape)),
         "feature_dim": model.feature_dim if model else None,
         "has_noise": model is not None and model.noise is not None,
-        "train_command": reproduction.train_command(results),
-        "evaluate_commands": reproduction.evaluate_commands(results),
+        "train_command": commands.train_command(results),
+        "evaluate_commands": commands.evaluate_commands(results),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.cluster import check_strategy, has_joined, is_chief, join, read_cluster
+from wca_tf.distribution.cluster import check_strategy, has_joined, is_chief, join, read_cluster
 from wca_tf.errors import InputError, LostWorkerError, one_line
 from wca_tf.files import TEMPORARY_PREFIX
 

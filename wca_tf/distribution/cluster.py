@@ -65,6 +65,12 @@ def is_chief() -> bool:
     return all(cluster.is_chief for cluster in _joined)
 
 
+def would_be_chief(strategy: str) -> bool:
+    """Whether this process is the one that prints, by TF_CONFIG alone: for work that needs no cluster to be joined."""
+    cluster = read_cluster() if strategy in ("auto", "multi_worker") else None
+    return cluster is None or cluster.is_chief
+
+
 def check_strategy(strategy: str) -> None:
     """Raise InputError when TF_CONFIG is not what a strategy needs."""
     named = read_cluster() if strategy in ("auto", "multi_worker") else None

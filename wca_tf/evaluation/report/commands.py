@@ -1,9 +1,10 @@
 """What to type to get an evaluation's numbers again."""
 
+import dataclasses
 import shlex
 from typing import Any
 
-from wca_tf.config import TrainConfig, config_to_json
+from wca_tf.config import TrainConfig
 
 # Said in another way, or no matter to the result.
 NOT_SHOWN = ("tfds_data_dir", "download")
@@ -22,7 +23,7 @@ def train_command(results: dict[str, Any]) -> str | None:
     training = results["training"]
     if training is None:
         return None
-    default = config_to_json(TrainConfig())
+    default = dataclasses.asdict(TrainConfig())
     changed = {name: v for name, v in training.items() if v != default.get(name) and name not in NOT_SHOWN}
     flags = [_flag(name, value) for name, value in {"model_dir": results["model_dir"], **changed}.items()]
     if training["dataset"] != "digits" and not training["dataset"].startswith("folder:"):
@@ -75,8 +76,7 @@ def _in_python(results: dict[str, Any], attacks: str, epsilons: str, checklist: 
     asked = {"attacks": attacks, "epsilons": epsilons, **results["config"]} | ({"checklist": True} if checklist else {})
     arguments = "".join(f"    {name}={value!r},\n" for name, value in asked.items() if value != "")
     return (
-        "from wca_tf.config import EvaluateConfig\n"
-        "from wca_tf.evaluation.runner import evaluate_model\n\n"
+        "from wca_tf import EvaluateConfig, evaluate_model\n\n"
         f"config = EvaluateConfig(\n{arguments})\n"
         f"evaluate_model(model, images, labels, config, report_dir, name={results['model']['name']!r})"
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from wca_tf.attacks import entry_of
+from wca_tf.evaluation.accuracy import percent
 
 COLUMNS = (
     "attack",
@@ -62,11 +63,6 @@ def kind(attack: dict[str, Any]) -> str:
     usual = {**entry.defaults, "eot_samples": 50}
     changed = {name for name, value in usual.items() if config.get(name) != value}
     return "paper" if entry.paper_protocol and changed <= VARIED_BY_THE_PAPER else "variant"
-
-
-def percent(number: dict[str, float] | None) -> str:
-    """A number's value in per cent, with one decimal; a dash for one that is not known."""
-    return "–" if number is None else f"{100 * number['value']:.1f}"
 
 
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:

@@ -1,0 +1,68 @@
+"""What attacks see of a Keras model, or of a model on disk: the one place where targets meet models."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, RandomNetTarget
+from wca_tf.config import expand
+from wca_tf.errors import InputError
+from wca_tf.model import WCANet
+from wca_tf.model_dir import ModelDirectory, load_model
+
+
+def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:
+    """The target of a WCANet, or of any Keras classifier that returns logits [B, C].
+
+    A net that answers the same image differently gets a `RandomNetTarget`: its draws are Keras's own, so that its
+    numbers are estimates that cannot be repeated to the bit. Wrap such a net yourself to decide its noise by a seed.
+
+    Args:
+        model: the net.
+        image_shape: (H, W, channels); needed for a net that takes images of any size.
+
+    Raises:
+        InputError: the model returns probabilities, whose logarithms saturate, and no logits; it takes other images.
+    """
+    image_shape = _image_shape(model.backbone if isinstance(model, WCANet) else model, image_shape)
+
+    def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        return tf.cast(model(images, training=False), tf.float32)
+
+    if isinstance(model, WCANet):
+        target = HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
+    else:
+        scale = tf.zeros([logits(tf.zeros([1, *image_shape])).shape[-1], 1])
+        target = HeadNoiseTarget(logits, tf.identity, scale)
+    probe = tf.random.stateless_uniform([4, *image_shape], [0, 0])
+    features = target.features(probe)
+    if not isinstance(model, WCANet):
+        _check_logits(features.numpy())
+    deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
+    return target if deterministic else RandomNetTarget(logits)
+
+
+def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    """(H, W, channels) of the images that a net takes, `given` where it takes any."""
+    known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
+    shape = known if given is None else tuple(given)
+    if len(shape) != 3 or None in shape or any(k not in (None, s) for k, s in zip(known, shape, strict=True)):
+        raise InputError(
+            f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}"
+        )
+    return shape
+
+
+def target_in(model_dir: str | Path) -> AnyTarget:
+    """The target of the model that `bin/train` left in `model_dir`; raises InputError when there is none."""
+    return target_of(load_model(ModelDirectory(expand(str(model_dir))).best))
+
+
+def _check_logits(outputs: np.ndarray) -> None:
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
+        raise InputError(
+            "expected a net that returns logits, received one that returns probabilities: remove its softmax "
+            "(model.layers[-1].activation = None, before it is first called)"
+        )

@@ -1,0 +1,62 @@
+"""Is what a command needs on disk? Asked before TensorFlow is imported, so that a slip is answered at once."""
+
+import re
+import socket
+from pathlib import Path
+
+from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig, expand
+from wca_tf.errors import InputError
+
+
+def check_dataset_present(config: DataConfig) -> None:
+    """Raise InputError when the dataset's files are not where the configuration says."""
+    if config.dataset == "digits":
+        return
+    if config.dataset.startswith("folder:"):
+        path = config.dataset.removeprefix("folder:")
+        if not path or not expand(path).is_dir():
+            raise InputError(f"expected a folder of class folders, received {path!r}, which is none")
+        return
+    name = config.dataset.split("/")[0].split(":")[0]
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise InputError(f"expected digits, a TFDS name or folder:PATH as --dataset, received {config.dataset!r}")
+    directory = expand(config.tfds_data_dir)
+    if (directory / name).is_dir():
+        return
+    if not config.download:
+        raise InputError(
+            f"expected TFDS data of {name!r} in {directory}, which has none: name their place with --tfds_data_dir, "
+            "or fetch them with --download"
+        )
+    _check_network(name)
+
+
+def _check_network(dataset: str) -> None:
+    """Fail at once without a network, where TFDS alone retries for minutes."""
+    try:
+        socket.getaddrinfo("storage.googleapis.com", 443)
+    except OSError:
+        raise InputError(f"cannot download {dataset}: there is no network") from None
+
+
+def check_model_present(model_dir: str | None) -> Path:
+    """The directory that --model_dir names; raises InputError unless bin/train has left a model there."""
+    path = expand(model_dir or "")
+    for name in ("config.json", "model.keras"):
+        if not model_dir or not (path / name).is_file():
+            raise InputError(f"expected --model_dir=DIR with a {name}, made by bin/train; received {path}")
+    return path
+
+
+def check_source_present(config: TrainConfig) -> None:
+    """Raise InputError when the net that the noise is to be trained on is not there."""
+    if config.train_noise_on and not (expand(config.train_noise_on) / "model.keras").is_file():
+        raise InputError(f"expected a trained net in --train_noise_on={config.train_noise_on}: there is none")
+
+
+def check_sources_present(config: EvaluateConfig) -> None:
+    """Raise InputError when a net that an attack transfers from is not there."""
+    for name, parameters in config.parsed_attacks():
+        source = parameters.get("source")
+        if source and not (expand(source) / "model.keras").is_file():
+            raise InputError(f"expected a trained model in {source}, the source of {name}: there is none")
