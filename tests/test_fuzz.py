@@ -24,6 +24,7 @@ from wca_tf.attacks import parse_attack
 from wca_tf.config import DataConfig, EvaluateConfig, ExportConfig, TrainConfig, parse_epsilons
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
+from wca_tf.evaluation import runner
 from wca_tf.evaluation.identity import stored_results
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.runner import evaluate
@@ -238,7 +239,7 @@ def test_a_metrics_jsonl_is_read_or_refused(model_dir, trained, how, data):
     directory = ModelDirectory(model_dir)
     directory.metrics.write_bytes(contents)
     with clear():
-        assert math.isfinite(directory.best_epoch()["epoch"])
+        assert isinstance(directory.best_epoch()["epoch"], int | float)
 
 
 @pytest.mark.parametrize("how", [broken, mutated])
@@ -258,6 +259,23 @@ def test_a_results_json_is_read_or_refused_and_stays(evaluated, tmp_path, how, d
     except InputError as error:
         assert str(error)
         assert (copied / "results.json").read_bytes() == contents
+
+
+@FUZZ
+@given(data=st.data())
+def test_stored_results_can_be_added_to_or_are_refused(evaluated, tmp_path, data):
+    """As the test before, by the parts that read them alone."""
+    results = json.loads((evaluated[1] / "results.json").read_text())
+    item = {"criterion": "a", "passed": True, "evidence": "b", "epsilon": 0.1, "attacks": ["fgsm"]}
+    results["checklist"] = [item, item]
+    key = data.draw(st.sampled_from(["attacks", "checklist"]))
+    results[key] = mutated(data, results[key])
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    identity = {key: results[key] for key in ("model_dir", "model", "images_sha256", "config")}
+    with clear():
+        stored = stored_results(tmp_path, identity)
+        runner._is_complete(stored, dataclasses.replace(EVALUATION, checklist=True))
+        runner._check_one_norm(runner._merge(stored["attacks"], runner.planned_attacks(EVALUATION)), tmp_path)
 
 
 @FUZZ
@@ -379,14 +397,14 @@ def test_arrays_are_read_without_pickle(tmp_path):
 def test_weights_that_point_to_another_file_are_refused(trained, tmp_path):
     """HDF5 can name another file to read from."""
     secret = tmp_path / "secret.h5"
-    with h5py.File(secret, "w") as file:
-        file["weights"] = np.ones(3)
     with zipfile.ZipFile(trained / "model.keras") as source:
         contents = {name: source.read(name) for name in source.namelist()}
     stored = io.BytesIO(contents["model.weights.h5"])
     datasets = []
     with h5py.File(stored, "r+") as file:
         file.visititems(lambda key, item: datasets.append(key) if isinstance(item, h5py.Dataset) else None)
+        with h5py.File(secret, "w") as other:
+            other["weights"] = np.ones_like(file[datasets[0]])
         del file[datasets[0]]
         file[datasets[0]] = h5py.ExternalLink(str(secret), "weights")
     path = tmp_path / "model.keras"

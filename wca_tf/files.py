@@ -47,11 +47,21 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; raises InputError with one line when it is absent or broken."""
+    [value] = _parse_json(path, lambda text: [text])
+    return value
+
+
+def read_json_lines(path: str | Path) -> list[Any]:
+    """Read a file with a JSON value on each line; raises InputError as `read_json`."""
+    return _parse_json(path, str.splitlines)
+
+
+def _parse_json(path: str | Path, parts: Callable[[str], list[str]]) -> list[Any]:
     try:
-        return json.loads(Path(path).read_text())
+        return [json.loads(part) for part in parts(Path(path).read_text())]
     except FileNotFoundError:
         raise InputError(f"expected a file {path}: there is none") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or no JSON
         raise InputError(f"expected JSON in {path}, which cannot be read: {one_line(error)}") from None
 
 

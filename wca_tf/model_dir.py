@@ -66,7 +66,7 @@ class ModelDirectory:
 
         `training`: the examples are the training images, whose number must be the same too.
         """
-        stored = self.read_config().get("dataset", {})
+        stored = self.read_config()["dataset"]
         for name, value in _describe_dataset(examples, training).items():
             if stored.get(name) != value:
                 raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
@@ -84,6 +84,7 @@ class ModelDirectory:
             not isinstance(contents, dict)
             or contents.get("schema") != SCHEMA
             or not isinstance(contents.get("config"), dict)
+            or not isinstance(contents.get("dataset"), dict)
         ):
             raise InputError(f"expected a config.json of schema {SCHEMA} in {self.path}")
         return contents
@@ -104,12 +105,12 @@ class ModelDirectory:
         """metrics.jsonl's lines, one an epoch; none when there is no file."""
         if not self.metrics.exists():
             return []
-        try:
-            lines = [json.loads(line) for line in self.metrics.read_text().splitlines()]
-        except ValueError as error:
-            raise InputError(f"expected a JSON object a line in {self.metrics}: {one_line(error)}") from None
-        if not all(isinstance(line, dict) and "epoch" in line for line in lines):
-            raise InputError(f"expected an epoch in each line of {self.metrics}")
+        lines = files.read_json_lines(self.metrics)
+        for line in lines:
+            if not isinstance(line, dict) or "epoch" not in line:
+                raise InputError(f"expected an epoch in each line of {self.metrics}")
+            if not all(type(value) in (int, float) for value in line.values()):
+                raise InputError(f"expected numbers alone in each line of {self.metrics}")
         return lines
 
     def best_epoch(self) -> dict[str, float]:

@@ -32,7 +32,7 @@ from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_a
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
 from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
-from wca_tf.evaluation.identity import describe_model, digest_of_net, evaluation_name, stored_results
+from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
 from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
@@ -41,7 +41,6 @@ from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
 
-SCHEMA = 1
 # Written before results.json.
 WRITTEN = ("examples.npz", "report.html", "model_card.md")
 
