@@ -200,7 +200,11 @@ def _split_list(text: str, flag: str) -> list[str]:
 
 
 def parse_epsilons(text: str) -> list[float]:
-    """The radii of a list such as "8/255,0.3"; raises InputError for what is none, or there twice."""
+    """The radii of a list; raises InputError for what is none, or there twice.
+
+    >>> parse_epsilons("1/2,0.3")
+    [0.5, 0.3]
+    """
     epsilons = [_parse_epsilon(item, "--epsilons") for item in _split_list(text, "--epsilons")]
     if len(set(epsilons)) < len(epsilons):
         raise InputError(f"expected each radius of --epsilons once, received {text!r}")

@@ -19,7 +19,11 @@ OFFICIAL_VARIANCES = (0.1, 1.0)  # the least and the largest in the authors' cod
 
 
 def project_to_ball(class_weights: np.ndarray, radius: float) -> np.ndarray:
-    """Each column w_i of [D, C] on the l2 ball of this radius: the nearest point of norm at most γ."""
+    """Each column w_i of [D, C] on the l2 ball of this radius: the nearest point of norm at most γ.
+
+    >>> project_to_ball(np.array([[3.0, 0.1], [4.0, 0.0]]), radius=1.0).tolist()
+    [[0.6, 0.1], [0.8, 0.0]]
+    """
     norms = np.linalg.norm(class_weights, axis=0)
     return class_weights / np.maximum(1, norms / radius)
 
@@ -28,6 +32,9 @@ def clip_singular_values(covariance: np.ndarray, smallest: float, largest: float
     """The symmetric [D, D] matrix with singular values clipped to [smallest, largest]: U diag(clipped) Uᵀ.
 
     Not U diag(clipped) Vᵀ: for singular values near zero u may be −v, which would make a negative eigenvalue.
+
+    >>> clip_singular_values(np.diag([4.0, 0.0]), smallest=0.5, largest=1.0).tolist()
+    [[1.0, 0.0], [0.0, 0.5]]
     """
     left, values, _ = np.linalg.svd(covariance, hermitian=True)
     return (left * np.clip(values, smallest, largest)) @ left.T

@@ -39,6 +39,10 @@ def probability_correct(
 
     Returns:
         (probability [B], error [B]), float64. The error is a 95 % half-width; 0 where the value is exact.
+
+    >>> probability, error = probability_correct([[1.0, 1.0]], [0], [[1.0], [0.0]])  # a tie, and noise on the label
+    >>> probability.tolist(), error.tolist()
+    ([0.5], [0.0])
     """
     upper, scale = _ordered_differences(
         np.asarray(noise_free_logits, np.float64), np.asarray(labels), np.asarray(logit_scale, np.float64)

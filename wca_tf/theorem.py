@@ -41,6 +41,9 @@ def linear_output_change(input_weights: np.ndarray, epsilon: float, norm: str = 
 
     Raises:
         InputError: another norm, a negative epsilon.
+
+    >>> float(linear_output_change(np.array([3.0, -4.0]), epsilon=0.5))
+    3.5
     """
     if norm not in DUAL_NORMS:
         raise InputError(f"expected norm among {', '.join(DUAL_NORMS)}; received {norm!r}")
@@ -53,6 +56,9 @@ def certified_probability(margin: ArrayLike, output_change: ArrayLike, deviation
     """Φ((m − Delta) / sigma), which P(correct) is at least under attack (paper, appendix A, Eq. `theory_adv`).
 
     Some attack attains it when Delta is not larger than it need be.
+
+    >>> float(certified_probability(margin=1.0, output_change=1.0, deviation=2.0))
+    0.5
     """
     return special.ndtr(_standardise(np.subtract(margin, output_change), deviation))
 
@@ -61,6 +67,9 @@ def adversarial_gap_bound(output_change: ArrayLike, deviation: ArrayLike) -> np.
     """Theorem 1: an attack takes at most Delta / √(2π wᵀ Sigma w) from P(correct); Inf without noise, 0 for no change.
 
     1 / √(2π) is the steepest slope of Φ: the bound is loose wherever the margin is not near zero.
+
+    >>> round(float(adversarial_gap_bound(output_change=1.0, deviation=2.0)), 4)
+    0.1995
     """
     change, deviation = np.broadcast_arrays(np.asarray(output_change, np.float64), np.asarray(deviation, np.float64))
     limit = np.where(change > 0, math.inf, 0.0)

@@ -160,6 +160,10 @@ def build_attack(text: str, epsilon: float | None = None, eot_samples: int = 50)
 
     Raises:
         InputError: as `parse_attack`; no epsilon for an attack that has a radius; a transfer's source that is no model.
+
+    >>> attack = build_attack("pgd:steps=40:norm=l2", epsilon=0.5)
+    >>> attack.steps, attack.norm, attack.epsilon, attack.eot_samples
+    (40, 'l2', 0.5, 50)
     """
     entry, parameters = entry_of(text), parse_attack(text, eot_samples)
     if entry.has_radius:

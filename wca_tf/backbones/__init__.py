@@ -27,6 +27,9 @@ def build_backbone(name: str, image_shape: tuple[int, int, int], precision: str 
 
     Raises:
         InputError: unknown name, or images too small for the backbone.
+
+    >>> build_backbone("lenet_plus_plus", (28, 28, 1)).output_shape
+    (None, 2048)
     """
     if name not in BACKBONES:
         raise InputError(f"expected a backbone among {', '.join(BACKBONES)}; received {name!r}")

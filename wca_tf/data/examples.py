@@ -18,6 +18,10 @@ class Examples:
 
     Raises:
         InputError: no examples; another rank, dtype or range; NaN or Inf; labels that are no class.
+
+    >>> examples = Examples(np.zeros((4, 2, 2, 1), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
+    >>> len(examples.take(slice(0, 3))), examples.image_shape
+    (3, (2, 2, 1))
     """
 
     images: np.ndarray

@@ -152,7 +152,11 @@ def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.
 
 
 def percent(value: Number | float | None) -> str:
-    """A share, or a number of results.json, in per cent with one decimal; a dash for one that is not known."""
+    """A share, or a number of results.json, in per cent with one decimal; a dash for one that is not known.
+
+    >>> percent(0.1234), percent({"value": 1.0}), percent(None)
+    ('12.3', '100.0', '–')
+    """
     share = value["value"] if isinstance(value, dict) else value
     return "–" if share is None else f"{100 * share:.1f}"
 
@@ -162,6 +166,9 @@ def mean_with_interval(values: np.ndarray) -> Number:
 
     For numbers between 0 and 1 the interval is wider than needed, never narrower: their variance is at most that of
     zeros and ones with the same mean.
+
+    >>> {name: round(number, 3) for name, number in mean_with_interval(np.array([1.0, 1.0, 1.0, 0.0])).items()}
+    {'value': 0.75, 'low': 0.301, 'high': 0.954}
     """
     count, mean = len(values), float(np.mean(values))
     z = float(stats.norm.ppf(0.975))
