@@ -133,8 +133,8 @@ def test_a_backbone_survives_its_file_its_graph_its_seed_and_a_saved_model(name,
     net.save(tmp_path / "net.keras")
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "net.keras").features(images), features)
     net.backbone.export(tmp_path / "saved", verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "saved")).serve(images)
-    np.testing.assert_allclose(served, net.backbone(images), rtol=1e-4, atol=1e-4)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(loaded.serve(images), net.backbone(images), rtol=1e-4, atol=1e-4)
 
 
 # Data

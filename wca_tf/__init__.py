@@ -13,6 +13,7 @@ _MODULES = {
     "IsotropicNoise": "wca_tf.layers",
     "WCANet": "wca_tf.model",
     "InputError": "wca_tf.errors",
+    "DataConfig": "wca_tf.config",
     "TrainConfig": "wca_tf.config",
     "EvaluateConfig": "wca_tf.config",
     "ExportConfig": "wca_tf.config",
