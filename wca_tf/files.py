@@ -1,6 +1,7 @@
 """Files that are never half-written, and directories that only one process uses at a time."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -35,6 +36,10 @@ def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
             os.fsync(written.fileno())  # else the rename can outlive the contents in a loss of power
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(error.errno, "no space left to write", str(path)) from None
     finally:
         Path(temporary).unlink(missing_ok=True)
 

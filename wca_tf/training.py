@@ -171,9 +171,9 @@ def _fit(
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch)
     callbacks = [*constraints(config), recorder]
+    progress = [TrainingProgress(steps, config.epochs, first_epoch)] if is_chief() else []
     if is_chief():
-        callbacks.append(keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False))
-        callbacks.append(TrainingProgress(steps, config.epochs, first_epoch))
+        callbacks += [keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False), *progress]
         print(_greeting(len(training), len(validation or ()), steps, first_epoch, config.epochs))
     train_on = functools.partial(
         training_batches, training, config.batch_size, config.epochs, first_epoch, config.seed, config.augmentation
@@ -198,6 +198,9 @@ def _fit(
             f"training diverged: the loss became NaN or Inf after epoch {len(recorder.lines)}; try a smaller "
             f"--learning_rate than {config.learning_rate} in another --model_dir"
         ) from None
+    finally:
+        for shown in progress:
+            shown.bar.close()
 
 
 def _greeting(training: int, validation: int, steps: int, first_epoch: int, epochs: int) -> str:
@@ -254,6 +257,3 @@ class TrainingProgress(keras.callbacks.Callback):
         shown = {name: value for name, value in (logs or {}).items() if name != "loss" and name != "val_loss"}
         values = "  ".join(f"{name} {float(value):.4g}" for name, value in shown.items())
         self.bar.write(f"epoch {epoch + 1}/{self.epochs}  {values}")
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self.bar.close()

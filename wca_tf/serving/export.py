@@ -9,10 +9,13 @@ export_dir/
     .lock                                    held while a version is written
 """
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import tensorflow as tf
 
 from wca_tf import files
 from wca_tf.config import ExportConfig, expand
@@ -74,7 +77,10 @@ def export(
     }
     path = expand(str(export_dir))
     with new_version(path, version) as directory:
-        signatures.archive().write_out(str(directory), verbose=False)
+        try:
+            signatures.archive().write_out(str(directory), verbose=False)
+        except tf.errors.ResourceExhaustedError:
+            raise OSError(errno.ENOSPC, "no space left to write", str(path / str(version))) from None
         extra = (directory / MANIFEST).parent
         extra.mkdir()
         warm_up.write_warm_up(extra / warm_up.FILE, shape)
