@@ -75,6 +75,7 @@ def test_what_the_page_says_of_such_a_net_is_so(ran):
     np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.slow
 def test_the_page_about_hardening_trains_attacks_saves_and_exports_a_wca_net(run_page):
     names, directory = run_page(HARDEN)
     classifier, net, images = names["classifier"], names["net"], names["images"][:100]

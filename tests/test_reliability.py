@@ -220,6 +220,7 @@ def test_of_two_processes_on_one_directory_one_works_and_the_other_says_so(
     check_finished_run(tmp_path / "run", trained)
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_changes_no_number(monkeypatch, tmp_path, trained, tiny_config):
     randomly = random.Random(0)
     monkeypatch.setattr(time, "time", lambda: randomly.uniform(0, 4e9))
