@@ -368,6 +368,26 @@ def test_a_broken_dataset_info_is_an_input_error(tfds_dir, tmp_path):
         load_examples(tfds_config(tmp_path / "copy"), "test")
 
 
+@pytest.mark.parametrize("key", ["pythonClassName", "python_class_name"])
+def test_no_module_that_a_tfds_set_names_is_imported(tmp_path, monkeypatch, key):
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(4, 4, 1)), "label": np.int64})
+    data = tf.data.Dataset.from_tensor_slices({"image": np.zeros([6, 4, 4, 1], np.uint8), "label": np.arange(6)})
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="named", version="1.0.0", features=features, split_datasets={"train": data}, data_dir=str(tmp_path)
+    )
+    [file] = (tmp_path / "named").rglob("features.json")
+    described = json.loads(file.read_text())
+    del described["featuresDict"]["features"]["image"]["pythonClassName"]
+    described["featuresDict"]["features"]["image"][key] = "evil.Evil"
+    file.write_text(json.dumps(described))
+    with pytest.raises(InputError, match="classes of TFDS alone.*evil.Evil"):
+        load_examples(tfds_config(tmp_path, "named"), "train")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_tfds_set_without_supervised_keys_is_no_image_classification(tmp_path):
     features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=(4, 4, 1)), "size": np.int64})
     data = tf.data.Dataset.from_tensor_slices({"image": np.zeros([6, 4, 4, 1], np.uint8), "size": np.arange(6)})

@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 from wca_tf.config import DataConfig, expand
 from wca_tf.data.examples import Examples
 from wca_tf.errors import InputError, one_line
+from wca_tf.files import read_json
 from wca_tf.presence import check_dataset_present
 from wca_tf.progress import progress_bar
 
@@ -20,6 +21,7 @@ DIGITS_SIZE = 28
 TEST_SHARE = 0.2  # of sets that have no test split of their own
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 READ_BATCH = 1000
+OWN_CLASSES = "tensorflow_datasets."
 
 
 def load_examples(config: DataConfig, split: str) -> Examples:
@@ -84,6 +86,8 @@ def _load_tfds(config: DataConfig, split: str) -> Examples:
 def _tfds_builder(config: DataConfig) -> Any:
     """A TFDS builder whose data are on disk, downloaded only if the configuration says so."""
     directory = expand(config.tfds_data_dir)
+    for description in sorted((directory / config.dataset.split("/")[0].split(":")[0]).rglob("features.json")):
+        _check_classes(read_json(description), description)
     try:
         builder = tfds.builder(config.dataset, data_dir=str(directory))
         if config.download and not Path(builder.data_dir).exists():
@@ -93,6 +97,19 @@ def _tfds_builder(config: DataConfig) -> Any:
     except Exception as error:  # TFDS raises whatever its parsers and its network raise
         raise InputError(f"the TFDS set {config.dataset} in {directory} cannot be read: {one_line(error)}") from None
     raise InputError(f"expected prepared TFDS data of {config.dataset} in {builder.data_dir}: there are none")
+
+
+def _check_classes(described: Any, file: Path) -> None:
+    """Raise InputError where a set's description names a class that is not TFDS's own: TFDS would import its module."""
+    parts = described if isinstance(described, list) else []
+    if isinstance(described, dict):
+        for key in ("pythonClassName", "python_class_name"):
+            name = described.get(key, OWN_CLASSES)
+            if not isinstance(name, str) or not name.startswith(OWN_CLASSES):
+                raise InputError(f"expected classes of TFDS alone in {file}, received {name!r}")
+        parts = list(described.values())
+    for part in parts:
+        _check_classes(part, file)
 
 
 def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
