@@ -185,6 +185,7 @@ print("in sync")
 """
 
 
+@pytest.mark.slow
 def test_projections_gradients_and_attacks_are_the_same_on_every_replica_of_a_mirrored_strategy(root):
     path = os.pathsep.join([str(root), str(root / "tests")])
     done = subprocess.run(

@@ -243,7 +243,7 @@ def test_a_metrics_jsonl_is_read_or_refused(model_dir, trained, how, data):
 
 
 @pytest.mark.parametrize("how", [broken, mutated])
-@FEW
+@settings(FUZZ, max_examples=6)
 @given(data=st.data())
 def test_a_results_json_is_read_or_refused_and_stays(evaluated, tmp_path, how, data):
     """Another attack is asked for, so that what is stored is read, merged and written again."""

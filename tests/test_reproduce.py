@@ -13,15 +13,14 @@ from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
-from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, Row, ablation_rows
+from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, NETS, Row, ablation_rows
 from wca_tf.experiments.reproduce import reproduce
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import BUDGETS, PAPER, VARIANTS, ReproduceConfig, differences, train_changes
-from wca_tf.experiments.stronger import NETS
 from wca_tf.experiments.tables import Cell, Table
 
 # Seconds each; the others train more nets, and run with --slow.
-QUICK = ("ablation", "bound")
+QUICK = ("ablation",)
 
 
 @pytest.fixture(scope="module")

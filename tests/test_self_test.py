@@ -191,6 +191,7 @@ def test_results_as_lines_and_as_a_criterion():
     assert as_criterion(results[1:2])["passed"] is None
 
 
+@pytest.mark.slow
 def test_the_command_says_a_line_per_attack_and_exits_with_3_when_one_fails(
     root, command_environment, model_dir, tmp_path, contents
 ):
