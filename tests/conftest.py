@@ -23,9 +23,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Silence what libraries say about libraries."""
+    """Silence what libraries say about libraries; without graphs where bin/test --coverage asks for it."""
     for warning in ("distutils Version classes", "__array__ implementation doesn't accept a copy"):
         config.addinivalue_line("filterwarnings", f"ignore:{warning}:DeprecationWarning")
+    if os.environ.get("WCA_TF_EAGER"):
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(True)
 
 
 @dataclasses.dataclass(frozen=True)
