@@ -5,7 +5,7 @@
 Times five attacks on one untrained LeNet++ (28x28, D=32, C=10, anisotropic noise) with 2 threads: wca_tf without noise,
 wca_tf with EoT-50, wca_tf with a pass per draw, and, on a torch net of the same weights, torchattacks' EOTPGD and
 Foolbox's EoT wrapper with LinfPGD. Prints seconds, and ratios with their bounds, each met or missed. About 5 minutes on
-2 idle cores; --smoke takes seconds and its figures mean nothing. The peers go to .peers: see benchmarks/README.md.
+2 idle cores; --smoke takes seconds and its figures mean nothing. `bin/test --slow` installs the peers, to .peers.
 """
 
 import argparse
@@ -34,18 +34,13 @@ from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 
 ROOT = Path(__file__).resolve().parent.parent
-PEERS = (
-    "torch==2.13.0 torchattacks==3.5.1 foolbox==3.3.4 "
-    "eagerpy GitPython gitdb smmap filelock sympy mpmath networkx jinja2"
-)
 sys.path.append(str(ROOT / ".peers"))  # at the end, so that the versions of .venv win
 try:
     import foolbox
     import torch
     import torchattacks
 except ModuleNotFoundError as error:
-    command = f"cd {ROOT} && .venv/bin/pip install --target .peers --no-deps {PEERS}"
-    sys.exit(f"error: {error.name} is not installed; run: {command}")
+    sys.exit(f"error: {error.name} is not installed; run bin/test --slow, which fills .peers")
 
 THREADS = 2
 EPSILON = 8 / 255

@@ -81,6 +81,13 @@ def test_logit_scale_is_a_factor_of_the_covariance_of_the_logits(dimension, clas
     assert np.allclose(scale @ scale.T, weights.T @ (scale_tril @ scale_tril.T) @ weights, rtol=1e-12)
 
 
+def test_many_classes_have_the_same_differences_a_class_at_a_time(monkeypatch):
+    scale = np.random.default_rng(0).standard_normal((7, 5))
+    together = alignment.logit_difference_scale(scale).numpy()
+    monkeypatch.setattr(alignment, "MOST_NUMBERS", 0)
+    np.testing.assert_allclose(alignment.logit_difference_scale(scale), together, rtol=1e-12)
+
+
 def test_logit_difference_scale_is_the_deviation_of_every_difference():
     weights, scale_tril = random_weights()
     covariance = weights.T @ scale_tril @ scale_tril.T @ weights

@@ -1,0 +1,224 @@
+"""The results drawn, as PNG and SVG beside their file; what missed its target is red, with its number."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.suite import plan, training_plan
+from benchmarks.suite.targets import peers_of
+from wca_tf.evaluation.report.figures import COLOURS
+from wca_tf.experiments.charts import STYLE, legend, save
+
+MET, MISSED, PLAIN = "#1f9e77", "#c62828", "#9aa0a6"
+MARKERS = "osD^v"
+Points = list[tuple[float, float]]
+
+
+def draw(results: dict[str, Any], out: Path) -> None:
+    """Every chart for which there is something to draw."""
+    with matplotlib.rc_context(STYLE):
+        for name, figure in (
+            ("targets", targets(results["targets"])),
+            ("attacks", attacks(results)),
+            ("eot", expectation(results)),
+            ("training", training(results["training"])),
+            ("evaluation", evaluation(results["evaluation"])),
+        ):
+            if figure is not None:
+                save(figure, out.parent, f"{out.stem}_{name}")
+
+
+def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many axes side by side."""
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def targets(verdicts: list[dict[str, Any]]) -> Figure | None:
+    """A bar for each target: how far its worst cell is from the bound, on a logarithmic scale; a dot for each cell."""
+    measured = [target for target in verdicts if target["value"]]
+    if not measured:
+        return None
+    figure, [axis] = panels(1, 8.6, 0.6 + 0.36 * len(measured))
+    for row, target in enumerate(measured):
+        colour = MET if target["met"] else MISSED
+        worst = _beyond(target, target["value"])
+        axis.barh(row, worst - 1, left=1, height=0.6, color=colour)
+        dots = [_beyond(target, cell["value"]) for cell in target["cells"].values() if cell["value"]]
+        axis.plot(dots, [row] * len(dots), ".", color="black", markersize=3)
+        sign = "≥" if target["at_least"] else "≤"
+        label = f"{'met' if target['met'] else 'missed'}: {target['value']:.3g}, bound {sign} {target['bound']:.3g}"
+        axis.text(1.02, row, label, transform=axis.get_yaxis_transform(), va="center", color=colour, fontsize=8)
+    axis.set_yticks(range(len(measured)), [target["name"] for target in measured])
+    axis.invert_yaxis()
+    axis.axvline(1, color="black", linewidth=0.8)
+    _logarithmic(axis, "x")
+    axis.set_xlabel("the worst cell over the bound (dots: every cell); right of the line it is missed")
+    return figure
+
+
+def _beyond(target: dict[str, Any], value: float) -> float:
+    """The value over its bound, or the bound over it where more is better: above 1 is missed."""
+    return target["bound"] / value if target["at_least"] else value / target["bound"]
+
+
+def attacks(results: dict[str, Any]) -> Figure | None:
+    """For each net: deterministic attacks' time over the fastest peer's, share of the peak, and memory."""
+    cells = [cell for cell in results["attacks"].values() if cell.get("draws") == 0]
+    nets = list(dict.fromkeys(cell["net"] for cell in cells))
+    if not nets:
+        return None
+    figure = Figure(figsize=(6.4 * len(nets), 9.0), layout="constrained")
+    rows = figure.subplots(3, len(nets), squeeze=False)
+    for column, net in enumerate(nets):
+        mine = [cell for cell in cells if cell["net"] == net]
+        times = {_place(cell): cell["ratios"][cell["fastest_peer"]] for cell in mine if cell["fastest_peer"]}
+        rows[0][column].set(title=net, ylabel="time over the fastest peer's")
+        _logarithmic(rows[0][column], "y")
+        _grouped(rows[0][column], times, 1.0, bottom=1.0)
+        shares = {_place(cell): cell["peak_share"] for cell in mine if cell["peak_share"]}
+        _grouped(rows[1][column], shares, 0.7 if net == "lenet_plus_plus" else None, at_least=True)
+        rows[1][column].set_ylabel("share of the float32 peak")
+        rows[2][column].set_ylabel("memory over the leanest peer's")
+        _logarithmic(rows[2][column], "y")
+        _grouped(rows[2][column], {_place(cell): ratio for cell in mine if (ratio := _memory(cell))}, None, bottom=1.0)
+    return figure
+
+
+def _memory(cell: dict[str, Any]) -> float | None:
+    """Peak bytes over the least of the peers' with as many images, where both are known."""
+    contenders = cell["contenders"]
+    ours, images = (contenders[plan.OURS].get(key) for key in ("peak_bytes", "images"))
+    peers = [contenders[name] for name in peers_of(cell)]
+    known = [peer["peak_bytes"] for peer in peers if peer.get("peak_bytes") and peer["images"] == images]
+    return ours / min(known) if ours and known else None
+
+
+def _place(cell: dict[str, Any]) -> tuple[str, int]:
+    return cell["attack"], cell["images"]
+
+
+def _logarithmic(axis: Axes, which: str) -> None:
+    """A logarithmic scale whose numbers are written out: matplotlib's are formulas, which STYLE leaves unread."""
+    (axis.set_xscale if which == "x" else axis.set_yscale)("log")
+    ticks = axis.xaxis if which == "x" else axis.yaxis
+    ticks.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    ticks.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    ticks.set_minor_formatter(ticker.NullFormatter())
+
+
+def _grouped(
+    axis: Axes, values: dict[tuple[str, int], float], bound: float | None, at_least: bool = False, bottom: float = 0.0
+) -> None:
+    """Bars from `bottom` by attack and number of images, against a bound where there is one."""
+    names, sizes = (list(dict.fromkeys(place[part] for place in values)) for part in (0, 1))
+    width = 0.8 / max(len(sizes), 1)
+    for (name, size), value in values.items():
+        met = bound is None or (value >= bound if at_least else value <= bound)
+        place = names.index(name) + (sizes.index(size) - (len(sizes) - 1) / 2) * width
+        colour = PLAIN if bound is None else MET if met else MISSED
+        axis.bar(place, value - bottom, width * 0.92, bottom, color=colour, alpha=1 - 0.25 * sizes.index(size))
+        label = f" {value:.2g} " + ("" if met else "missed ")
+        side = "top" if value < bottom else "bottom"
+        axis.text(place, value, label, rotation=90, fontsize=7, ha="center", va=side, color=colour)
+    if bound is not None:
+        axis.axhline(bound, color="black", linewidth=0.8, linestyle="--")
+    axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axis.set_xlabel("images at a time, from left to right: " + ", ".join(map(str, sizes)))
+    axis.margins(y=0.3)
+
+
+def expectation(results: dict[str, Any]) -> Figure | None:
+    """PGD with EoT by the number of draws: over the deterministic one, and how much faster than peers."""
+    cells = [cell for cell in results["attacks"].values() if cell.get("attack") == "pgd" and cell["draws"] > 0]
+    if not cells:
+        return None
+    figure, [own, others] = panels(2, 5.4, 3.8)
+    for number, (net, images) in enumerate(dict.fromkeys((cell["net"], cell["images"]) for cell in cells)):
+        mine = [cell for cell in cells if (cell["net"], cell["images"]) == (net, images)]
+        colour, label = COLOURS[number % len(COLOURS)], f"{net}, {images} images"
+        one = plan.DETERMINISTIC
+        ratios = [(cell["draws"], cell["ratios"][one]) for cell in mine if one in cell["ratios"]]
+        _line(own, ratios, colour, label, "o")
+        _mark(own, _at_target(ratios, results), 1.05, at_least=False)
+        for marker, peer in zip(MARKERS, ("Foolbox", "torchattacks", "ART", "CleverHans"), strict=False):
+            speeds = [(cell["draws"], 1 / cell["ratios"][peer]) for cell in mine if peer in cell["ratios"]]
+            _line(others, speeds, colour, f"{label}, {peer}", marker)
+            _mark(others, _at_target(speeds, results), 40.0, at_least=True)
+    own.set(xlabel="draws", ylabel="PGD with EoT: time over the deterministic one's")
+    others.set(xlabel="draws", ylabel="times faster than the peer")
+    for axis, which in ((own, "x"), (others, "x"), (others, "y")):
+        _logarithmic(axis, which)
+    own.axhline(1.05, color="black", linewidth=0.8, linestyle="--")
+    others.axhline(40, color="black", linewidth=0.8, linestyle="--")
+    legend(others)
+    return figure
+
+
+def _at_target(points: Points, results: dict[str, Any]) -> Points:
+    """The points with as many draws as targets are about."""
+    return [point for point in points if point[0] == results["settings"]["target_draws"]]
+
+
+def _line(axis: Axes, points: Points, colour: str, label: str, marker: str) -> None:
+    if points:
+        axis.plot(*zip(*points, strict=True), marker=marker, markersize=4, color=colour, label=label, linewidth=1)
+
+
+def _mark(axis: Axes, points: Points, bound: float, at_least: bool) -> None:
+    """A red ring and the number where a point misses the bound."""
+    for x, y in points:
+        if (y < bound) if at_least else (y > bound):
+            axis.plot(x, y, "o", markersize=9, markerfacecolor="none", markeredgecolor=MISSED)
+            axis.annotate(f"{y:.3g}", (x, y), color=MISSED, fontsize=7, xytext=(5, 5), textcoords="offset points")
+
+
+def training(cells: dict[str, Any]) -> Figure | None:
+    """Images per second of every contender; red where wca_tf is slower than the step in torch, or ART."""
+    timed = {name: cell for name, cell in cells.items() if "contenders" in cell}
+    if not timed:
+        return None
+    figure, axes = panels(len(timed), 3.2, 3.8)
+    for axis, (name, cell) in zip(axes, timed.items(), strict=True):
+        speeds = {who: r["images_per_second"] for who, r in cell["contenders"].items() if "images_per_second" in r}
+        for number, (who, speed) in enumerate(speeds.items()):
+            missed = who == training_plan.WCA and _slower(cell)
+            axis.bar(number, speed, color=MISSED if missed else MET if who == training_plan.WCA else PLAIN)
+            label = f"{speed:.3g}" + (" missed" if missed else "")
+            axis.text(number, speed, label, ha="center", va="bottom", fontsize=7)
+        axis.set_xticks(range(len(speeds)), list(speeds), rotation=35, ha="right", fontsize=7)
+        axis.set_title(name.replace(", ", "\n"), fontsize=8)
+    axes[0].set_ylabel("images per second")
+    return figure
+
+
+def _slower(cell: dict[str, Any]) -> bool:
+    return any(cell["ratios"].get(other, 0) > 1 for other in (training_plan.AUTHORS, training_plan.ART))
+
+
+def evaluation(parts: dict[str, Any]) -> Figure | None:
+    """Peak memory along examples, draws and classes, and P(correct)'s time by classes."""
+    curves = {name.removeprefix("memory by "): part for name, part in parts.items() if "points" in part}
+    times = {int(key): part for key, part in parts.get("P(correct)", {}).items() if isinstance(part, dict)}
+    if not curves and not times:
+        return None
+    figure, axes = panels(len(curves) + bool(times), 3.2, 3.2)
+    for axis, (name, curve) in zip(axes, curves.items(), strict=False):
+        points = [(point[name], point["peak_bytes"] / 1e9) for point in curve["points"]]
+        axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[0])
+        steep = curve["growth"].startswith("steeper")
+        axis.set_title(f"memory by {name}: {curve['growth']}", fontsize=8, color=MISSED if steep else "black")
+        _logarithmic(axis, "x")
+        axis.set(xlabel=name, ylabel="GB at the peak", ylim=(0, 1.15 * max(size for _, size in points)))
+    if times:
+        values = [1000 * times[key]["seconds_per_image"] for key in sorted(times)]
+        axes[-1].plot(sorted(times), values, marker="o", color=COLOURS[1])
+        for which in "xy":
+            _logarithmic(axes[-1], which)
+        axes[-1].set(xlabel="classes", ylabel="ms an image")
+        axes[-1].set_title("P(correct)", fontsize=8)
+    return figure

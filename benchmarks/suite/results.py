@@ -1,0 +1,63 @@
+"""The results' file: written whole after every cell, and taken up again by the next run of the same settings."""
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite.targets import verdicts
+from wca_tf.errors import InputError
+from wca_tf.files import read_json, write_json
+
+SECTIONS = ("attacks", "training", "evaluation")
+BUSY = 0.7  # load average before a run
+OURS = ("tensorflow", "keras", "numpy", "scipy")
+PEERS = ("torch", "foolbox", "adversarial-robustness-toolbox", "torchattacks", "cleverhans")
+
+
+class Results:
+    """What has been measured so far.
+
+    Attributes:
+        values: the contents of the file; a section is {cell's name: what was measured}.
+        load: the machine's load average when this run began.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any], peers: Path) -> None:
+        """Raises InputError when the file is of other settings or versions."""
+        self.path = path
+        self.load = os.getloadavg()[0]
+        described = {"settings": settings, "versions": versions(peers), "machine": machine()}
+        self.values: dict[str, Any] = {**described, "agreement": {}, "passes": {}, **{name: {} for name in SECTIONS}}
+        if path.exists():
+            stored = read_json(path)
+            for name, value in described.items():
+                if stored.get(name) != value:
+                    raise InputError(
+                        f"{path} is of other {name}: expected {value}, received {stored.get(name)}; move it away, or "
+                        "name another --out"
+                    )
+            self.values |= stored
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def has(self, section: str, name: str) -> bool:
+        return name in self.values[section]
+
+    def add(self, section: str, name: str, measured: dict[str, Any]) -> None:
+        """Keep what was measured, with the load it began under, and write the file."""
+        self.values[section][name] = {**measured, "load_at_start": self.load}
+        self.values["targets"] = verdicts(self.values)
+        write_json(self.path, self.values)
+
+
+def versions(peers: Path) -> dict[str, str]:
+    """Of Python, of what wca_tf stands on, and of the peers as `peers` (peers.txt) pins them."""
+    pins = dict(line.strip().split("==") for line in peers.read_text().splitlines() if "==" in line)
+    ours = {name: metadata.version(name) for name in OURS}
+    return {"python": platform.python_version(), **ours, **{name: pins[name] for name in PEERS}}
+
+
+def machine() -> dict[str, Any]:
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {"processor": models[0].partition(": ")[2] if models else platform.machine(), "cores": os.cpu_count()}

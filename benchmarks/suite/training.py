@@ -1,0 +1,82 @@
+"""Training steps of wca_tf as `bin/train` has them: `fit` on random images, in wca_tf's worker."""
+
+import itertools
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.suite.nets import IMAGE_SHAPES
+from benchmarks.suite.process import Job
+from wca_tf.adversarial import AdversarialTraining, adversary
+from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.target import RandomNetTarget
+from wca_tf.config import TrainConfig
+from wca_tf.data.batches import training_batches
+from wca_tf.data.examples import Examples
+from wca_tf.training import new_model
+
+EPSILON = 8 / 255  # the paper's, of adversarial training
+MOST_RUNS = 1000
+
+
+class Stopwatch(keras.callbacks.Callback):
+    """Seconds from the end of an epoch's first step, so without making its iterator, to the end of its last."""
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        now = time.perf_counter()
+        if batch == 0:
+            self.first = now
+        self.seconds = now - self.first
+
+
+class PassPerDraw(AdversarialTraining):
+    """Adversarial training of a net whose noise could be anywhere: every draw is a pass."""
+
+    def target(self, model: keras.Model) -> RandomNetTarget:
+        def logits(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+            return model.classifier(model.noise(model.features(images), seed=seed))
+
+        return RandomNetTarget(logits, draws_per_pass=1)
+
+
+def prepare(job: dict[str, Any]) -> Job:
+    """`steps` steps of `batch` images; an epoch has one more, which is not timed."""
+    batch, steps = job["batch"], job["steps"]
+    examples = random_examples(job["net"], batch * (steps + 1))
+    config = TrainConfig(
+        backbone=job["net"],
+        covariance=job["covariance"],
+        precision=job["precision"],
+        batch_size=batch,
+        epochs=MOST_RUNS,
+    )
+    model = new_model(config, examples)
+    if "draws" in job:
+        model.adversary = PassPerDraw(ProjectedGradient(EPSILON, eot_samples=job["draws"]), mixed=False)
+    else:
+        model.adversary = adversary("at" if job["adversarial"] else "none", EPSILON, "paper")
+    epochs = itertools.count()
+
+    def run() -> float:
+        epoch, stopwatch = next(epochs), Stopwatch()
+        model.fit(
+            training_batches(examples, batch, epoch + 1, epoch, 0, "none"),
+            steps_per_epoch=steps + 1,
+            epochs=epoch + 1,
+            initial_epoch=epoch,
+            callbacks=[stopwatch],
+            shuffle=False,
+            verbose=0,
+        )
+        return stopwatch.seconds
+
+    return Job(run, times_itself=True)
+
+
+def random_examples(net: str, count: int) -> Examples:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (count, *IMAGE_SHAPES[net]), np.uint8)
+    return Examples(images, random.integers(0, 10, count), tuple("0123456789"))

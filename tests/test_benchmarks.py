@@ -1,0 +1,182 @@
+"""The benchmark suite: its arithmetic, its workers, and, slowly, the whole of it at its smallest."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.suite import evaluation, nets, plan, process, targets, timing, training_plan
+
+ROOT = Path(__file__).resolve().parent.parent
+
+STUB = """
+import os, time
+from benchmarks.suite.process import Job, serve
+
+def prepare(job):
+    runs = {"quick": lambda: 2.0, "bad": lambda: 1 / 0, "dies": lambda: os._exit(1), "hangs": lambda: time.sleep(60)}
+    print("what a library prints is no answer")
+    return Job(runs[job["what"]], info={"told": job["what"]}, times_itself=True)
+
+serve(prepare)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path):
+    made = process.Worker([sys.executable, "-c", STUB], {"PYTHONPATH": str(ROOT)}, tmp_path / "log")
+    yield made
+    made.close()
+
+
+def contender(what, name="a", share=4):
+    return timing.Contender(name, "stub", {"what": what}, share, {"images": share})
+
+
+def test_contenders_take_turns_in_turned_order():
+    assert [timing.turned("abc", number) for number in range(3)] == [["a", "b", "c"], ["c", "b", "a"], ["a", "b", "c"]]
+
+
+def test_the_ratio_is_the_median_of_the_rounds_ratios():
+    assert timing.median_ratio([1.0, 9.0, 4.0], [1.0, 3.0, 2.0]) == 2.0
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(1.0, 1), (0.2, 1), (0.05, 4), (1e-6, timing.MOST_TIMES)])
+def test_quick_jobs_are_repeated_within_a_round(seconds, times):
+    assert timing.repetitions(seconds, shortest=0.2) == times
+
+
+def test_a_worker_times_jobs_and_tells_of_those_that_raise(worker):
+    found = timing.time_in_turns([contender("quick"), contender("bad", "b")], {"stub": worker}, rounds=3, shortest=0.0)
+    assert found["a"]["seconds"] == [0.5] * 3 and found["a"]["median"] == 0.5
+    assert found["a"]["told"] == "quick" and found["a"]["images"] == 4
+    assert found["b"] == {"images": 4, "error": "ZeroDivisionError: division by zero"}
+
+
+def test_a_worker_that_died_is_told_of_and_started_anew(worker):
+    found = timing.time_in_turns([contender("dies")], {"stub": worker}, rounds=1, shortest=0.0)
+    assert found["a"]["error"] == "the process died"
+    assert "median" in timing.time_in_turns([contender("quick")], {"stub": worker}, rounds=1, shortest=0.0)["a"]
+
+
+def test_a_worker_that_hangs_is_ended(worker):
+    worker.ask({"prepare": "a", "job": {"what": "hangs"}}, timeout=60)
+    with pytest.raises(process.WorkerError, match="no answer within 1 s"):
+        worker.ask({"run": "a", "times": 1, "check": False}, timeout=1)
+
+
+def test_multiply_adds_of_lenet_plus_plus():
+    filters, size, channels, expected = (32, 32, 64, 64, 128, 128), 28, 1, 0
+    for count in filters:
+        size -= 4
+        expected += size * size * 25 * channels * count
+        channels = count
+    expected += size * size * channels * 32 + 32 * 10
+    assert nets.multiply_adds(nets.random_model("lenet_plus_plus", 10, 32)) == expected == 58_280_256
+
+
+def test_multiply_adds_of_resnet18():
+    expected = 32 * 32 * 9 * 3 * 64 + 4 * 32 * 32 * 9 * 64 * 64  # stem and first stage
+    for stage, filters in enumerate((128, 256, 512), start=1):
+        pixels = (32 >> stage) ** 2
+        expected += pixels * filters * (9 * filters // 2 + 3 * 9 * filters + filters // 2)
+    assert nets.multiply_adds(nets.random_model("resnet18", 10, 32)) == expected + 512 * 32 + 32 * 10
+
+
+PASSES = {f"{worker} {kind}": 0.01 for worker in ("ours", "peers") for kind in ("forward", "gradient")}
+
+
+def work(cell, budget):
+    """{contender: (images, units)}."""
+    made = plan.attack_contenders(cell, plan.FULL, PASSES, budget, rounds=3)
+    return {each.name: (each.told["images"], each.told["units"]) for each in made}
+
+
+def test_with_time_enough_every_contender_does_all_the_work():
+    assert set(work(plan.Cell("pgd", "resnet18", 32, 50), budget=1e6).values()) == {(32, 10)}
+
+
+def test_with_less_time_contenders_of_one_pass_a_step_do_less_alike_and_the_others_less_still():
+    found = work(plan.Cell("pgd", "resnet18", 32, 50), budget=12.0)
+    assert found[plan.OURS] == found[plan.DETERMINISTIC] == (32, 5)
+    assert found[plan.REPEAT] == found["Foolbox"] == found["torchattacks"] == (3, 1)
+
+
+def test_a_result_says_what_it_was_reduced_from():
+    [ours, *_] = plan.attack_contenders(plan.Cell("square", "resnet18", 32, 0), plan.FULL, PASSES, 1.0, rounds=3)
+    assert ours.told["reduced_from"] == {"images": 32, "units": 100}
+    assert ours.share == ours.told["images"] * ours.told["queries_per_image"]
+
+
+def test_who_cannot_make_a_cell_is_named_with_the_reason():
+    reasons = plan.absent(plan.Cell("square", "resnet18", 32, 50))
+    assert reasons["Foolbox"] == "has no square"
+    assert reasons["ART"] == "its square does not average over draws of a net's noise"
+
+
+@pytest.mark.parametrize(
+    ("at_least", "values", "met", "worst"),
+    [
+        (False, {"a": 0.9, "b": 1.1}, False, 1.1),
+        (False, {"a": 0.9, "b": 1.0}, True, 1.0),
+        (True, {"a": 1.1, "b": 2.0}, True, 1.1),
+        (True, {"a": 0.9, "b": 2.0}, False, 0.9),
+        (True, {}, None, None),
+    ],
+)
+def test_a_target_is_met_when_every_cell_meets_it(at_least, values, met, worst):
+    verdict = targets.Target("name", 1.0, lambda results: values, at_least).verdict({})
+    assert (verdict["met"], verdict["value"]) == (met, worst)
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([(1, 10), (10, 10), (100, 10.5)], "flat"),
+        ([(1, 10), (10, 19), (100, 109)], "linear"),
+        ([(1, 10), (10, 10), (100, 11.5)], "linear"),  # the first rise is hidden in what a process takes anyway
+        ([(1, 10), (10, 11), (100, 110)], "steeper than linear"),
+    ],
+)
+def test_growth(points, expected):
+    assert evaluation.growth(points) == expected
+
+
+@pytest.mark.slow
+def test_the_whole_suite_at_its_smallest(tmp_path):
+    out = tmp_path / "benchmarks.json"
+    command = [ROOT / "benchmarks" / "run", "--smoke", "--threads=1", "--rounds=2", "--budget=2", f"--out={out}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads(out.read_text())
+    check_results(results)
+    for name in ("targets", "attacks", "eot", "training", "evaluation"):
+        assert {path.suffix for path in tmp_path.glob(f"benchmarks_{name}.*")} == {".png", ".svg"}
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0 and json.loads(out.read_text()) == results  # nothing is measured twice
+
+
+def check_results(results):
+    """Every section is whole: the nets agreed, all were timed, every target has a verdict."""
+    for net, agreement in results["agreement"].items():
+        assert agreement["logits"] <= 1e-4 and agreement["multiply_adds"] > 0, net
+    cells = {cell.key: cell for cell in plan.attack_cells(plan.SMOKE)}
+    assert set(results["attacks"]) == set(cells)
+    for key, cell in results["attacks"].items():
+        expected = {entrant.name for entrant in plan.entrants(cells[key])}
+        assert set(cell["contenders"]) == expected and not expected & set(cell["absent"]), key
+        for name, result in cell["contenders"].items():
+            assert "error" not in result and len(result["seconds"]) == 2 and result["median"] > 0, (key, name, result)
+            assert name == plan.OURS or math.isfinite(cell["ratios"][name])
+    assert set(results["training"]) == {cell.key for cell in training_plan.training_cells(training_plan.SMOKE)}
+    for cell in results["training"].values():
+        assert all(result["images_per_second"] > 0 for result in cell["contenders"].values()), cell
+    assert set(results["evaluation"]) == set(evaluation.evaluation_parts(evaluation.SMOKE, {}))
+    assert not [part for part in results["evaluation"].values() if "error" in part]
+    assert [target["name"] for target in results["targets"]] == [target.name for target in targets.TARGETS]
+    assert all(target["met"] in (True, False) for target in results["targets"])
