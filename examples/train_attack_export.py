@@ -1,4 +1,4 @@
-"""From images to a served net that has been judged: digits, two short trainings, three attacks, an export.
+"""From images to a served net that has been judged: digits, two short trainings, two attacks, an export.
 
     python examples/train_attack_export.py [DIRECTORY]
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import wca_tf
 
 directory = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/example")
-evaluation = wca_tf.EvaluateConfig(attacks="fgsm,pgd,z_margin:steps=10", epsilons="0.1", num_examples=20)
+evaluation = wca_tf.EvaluateConfig(attacks="pgd,z_margin:steps=10", epsilons="0.1", num_examples=20)
 
 for covariance in ("none", "anisotropic"):
     config = wca_tf.TrainConfig(covariance=covariance, max_train_examples=640, epochs=2, batch_size=32)

@@ -32,6 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         tf.config.run_functions_eagerly(True)
 
 
+# Files are shared out whole between pytest's processes: what takes longest must not begin last.
+LONGEST = ("checklist", "training", "distribution", "conformance", "examples", "reproduce", "serving", "export")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest first; the order within a file stays."""
+    names = [f"test_{name}" for name in LONGEST]
+    items.sort(key=lambda item: names.index(item.path.stem) if item.path.stem in names else len(names))
+
+
 @dataclasses.dataclass(frozen=True)
 class Finished:
     """A command that ended."""

@@ -39,7 +39,7 @@ def judged(target, images, labels):
     [
         "pgd_restarts:restarts=4:steps=3",
         pytest.param("pgd_restarts:restarts=4:steps=3:norm=l2", marks=pytest.mark.slow),
-        "auto_rand:steps=6",
+        pytest.param("auto_rand:steps=6", marks=pytest.mark.slow),
     ],
 )
 def test_an_image_is_no_better_than_in_any_round(target, labelled, text):

@@ -207,7 +207,7 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     left = results["attacks"][3]
     assert (left["name"], left["epsilon"]) == ("pgd", 0.1)
     assert 0.2 < left["expected_accuracy"]["value"] < 0.9  # else the test says little
-    needed = {"fgsm", "pgd:steps=40", "margin", "z_margin", "square"}
+    needed = {"fgsm", "pgd:steps=40", "margin", "z_margin"}
     assert {"pgd", *needed} <= set(results["checklist"][-1]["attacks"])
     for item in results["checklist"]:
         assert set(item) - {"attacks"} == {"criterion", "passed", "evidence", "epsilon"}

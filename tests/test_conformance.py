@@ -22,8 +22,14 @@ from wca_tf.seeds import keras_seed, make_seed
 
 LAYERS = [layer for layers in NOISE_LAYERS.values() for layer in layers.values() if layer]
 SMALLEST = {"lenet_plus_plus": (25, 25, 1), "resnet18": (8, 8, 3), "resnet18_imagenet": (32, 32, 3)}
-WIDE = pytest.param("wide_resnet34_10", marks=pytest.mark.slow)  # 46 M parameters
-EACH_BACKBONE = [WIDE if name == "wide_resnet34_10" else name for name in BACKBONES]
+
+
+def with_slow(names, slow):
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+
+
+EACH_BACKBONE = with_slow(BACKBONES, {"resnet18", "resnet18_imagenet", "wide_resnet34_10"})
+EACH_ATTACK = with_slow(ATTACKS, {"auto_rand", "apgd_ce", "apgd_dlr", "n_pixel", "cw"})  # seconds of tracing each
 ROUNDING = {"rtol": 1e-5, "atol": 1e-5}  # a graph may sum in another order
 
 
@@ -94,7 +100,7 @@ def test_an_attack_is_its_text_a_key_and_its_fields(name):
     assert type(attack)(**json.loads(json.dumps(fields))) == attack
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", EACH_ATTACK)
 def test_an_attack_differs_by_its_seed_alone_and_its_graph_is_a_saved_model(name, attacked, tmp_path):
     target, images, labels = attacked
     attack = build_attack(QUICK[name], radius_of(name, EPSILON), eot_samples=5)

@@ -103,10 +103,10 @@ def test_the_manifest_says_what_is_there_and_where_it_comes_from(exported, train
 @pytest.mark.parametrize(
     "options",
     [
-        {"precision": "mixed_bfloat16"},
         {"compat": "official"},
         {"covariance": "isotropic", "num_classes": 2},
-        {"num_classes": 100, "feature_dim": 128},
+        pytest.param({"precision": "mixed_bfloat16"}, marks=pytest.mark.slow),
+        pytest.param({"num_classes": 100, "feature_dim": 128}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

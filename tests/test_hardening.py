@@ -204,6 +204,7 @@ def test_attacks_see_a_net_with_noise_in_its_head():
     assert 0 < np.abs(adversarial - images).max() <= 0.1 + 1e-6
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_what_was_saved(tmp_path):
     images, _ = toy_data(32)
     net = wca_tf.harden(classifier())
