@@ -36,7 +36,7 @@ ADAPTIVE = ("margin", "z_margin")
 DOUBLED = {STANDARD: "pgd:steps=80", "margin": "margin:steps=80", "z_margin": "z_margin:steps=80"}
 KNOWN_DRAW = 4  # folded into the evaluation's seed (attacking.py has the others)
 UNBOUNDED = "pgd:steps=20"  # the paper's
-# Must each be able to find what is there. Square only where it is asked for: its 5,000 queries are of an image at a time.
+# Must each be able to find what is there. Square where it is asked for: its 5,000 queries would be the longest part.
 NEEDED = ("fgsm", STANDARD, *ADAPTIVE)
 
 
