@@ -11,10 +11,10 @@ from pathlib import Path
 import wca_tf
 
 directory = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/example")
-evaluation = wca_tf.EvaluateConfig(attacks="pgd,z_margin:steps=10", epsilons="0.1", num_examples=20)
+evaluation = wca_tf.EvaluateConfig(attacks="pgd,z_margin", epsilons="0.1", num_examples=10)
 
 for covariance in ("none", "anisotropic"):
-    config = wca_tf.TrainConfig(covariance=covariance, max_train_examples=640, epochs=2, batch_size=32)
+    config = wca_tf.TrainConfig(covariance=covariance, max_train_examples=320, epochs=2, batch_size=32)
     wca_tf.train(config, directory / covariance)
     results = wca_tf.evaluate(evaluation, directory / covariance, directory / covariance / "report")
     left = {row["name"]: f"{row['expected_accuracy']['value']:.1%}" for row in results["attacks"]}

@@ -19,6 +19,7 @@ def test_linf_random_start_is_uniform():
     assert np.abs(correlation).max() < 5 / math.sqrt(len(starts))
 
 
+@pytest.mark.slow
 def test_l2_random_start_is_uniform():
     starts = BALLS["l2"].random_start(make_seed(1), tf.range(2000), SHAPE, tf.constant(0.3)).numpy()
     flat = starts.reshape(len(starts), -1)
@@ -74,6 +75,7 @@ def test_steepest_step(norm, dual, size):
     np.testing.assert_array_equal(BALLS[norm].steepest_step(tf.zeros([2, *SHAPE])), np.zeros([2, *SHAPE]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 def test_random_direction_is_on_the_sphere(norm):
     directions = BALLS[norm].random_direction(make_seed(1), tf.range(2000), SHAPE, tf.constant(0.3))

@@ -216,6 +216,7 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     assert read_strictly(report / "results.json")["checklist"] == results["checklist"]
 
 
+@pytest.mark.slow
 def test_saturated_cross_entropy_fails_and_is_named(masked, honest):
     """The same net as the honest one: what attacks on cross-entropy cannot find is there to be found."""
     found = verdicts(masked[0])
@@ -227,6 +228,7 @@ def test_saturated_cross_entropy_fails_and_is_named(masked, honest):
     assert masked[0]["clean"]["accuracy"] == honest[0]["clean"]["accuracy"]
 
 
+@pytest.mark.slow
 def test_the_table_shows_the_checklist(masked):
     table = format_results(masked[0])
     lines = table[table.index("checklist") :].splitlines()[1:]
@@ -236,6 +238,7 @@ def test_the_table_shows_the_checklist(masked):
         assert item["criterion"] in line and item["evidence"] in line
 
 
+@pytest.mark.slow
 def test_a_failing_checklist_leaves_everything_written(masked):
     results, report = masked
     names = {"results.json", "examples.npz", "report.html", "model_card.md", "evaluation.json"}

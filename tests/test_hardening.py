@@ -69,6 +69,7 @@ def application(request):
     return model, model.get_layer(head), pixel_std, images
 
 
+@pytest.mark.slow
 def test_a_keras_application_keeps_its_features_and_logits(application, tmp_path):
     model, head, pixel_std, images = application
     net = wca_tf.harden(model, pixel_std=(pixel_std,))

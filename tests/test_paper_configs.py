@@ -54,7 +54,9 @@ def trained(config, channels, classes):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if "wide" in name or name.endswith("_isotropic") else [])
+        pytest.param(
+            name, marks=[pytest.mark.slow] if not name.startswith(("digits", "fashion_mnist", "cifar100_aniso")) else []
+        )
         for name in NAMES
     ],
 )

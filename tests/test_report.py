@@ -516,6 +516,7 @@ def measure(directory, source, width, height):
     return json.loads(html.unescape(measured)), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)], ids=["phone", "desktop"])
 @pytest.mark.parametrize("names", ["usual", "hostile"])

@@ -223,6 +223,7 @@ def recorded(report, name):
     return len(outcome) if outcome else 0
 
 
+@pytest.mark.slow
 def test_the_command_killed_within_an_attack_goes_on_to_the_same_results(
     root, command, command_environment, model_dir, tmp_path
 ):
@@ -359,6 +360,7 @@ def test_a_directory_of_a_net_with_equal_weights_and_other_noise_is_refused(tmp_
     assert contents(tmp_path / "report") == before
 
 
+@pytest.mark.slow
 def test_the_default_directory_is_one_for_a_model_its_images_and_a_seed(model_dir):
     config = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=4)
     evaluate(config, model_dir)
@@ -390,6 +392,7 @@ def test_a_folder_of_which_an_image_changed_is_another_evaluation(model_dir, tmp
     assert contents(tmp_path / "report") == before
 
 
+@pytest.mark.slow
 def test_a_transfer_from_a_source_trained_again_is_done_again(model_dir, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(model_dir, source)

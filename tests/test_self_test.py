@@ -59,7 +59,16 @@ def outcome_of(target, name, classes=10, least=10):
     return result
 
 
-@pytest.mark.parametrize("name", [*FINDERS, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)])
+QUICKLY = ("fgsm", "pgd", "z_margin", "square", "n_pixel")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name.split(":")[0] in QUICKLY and name in FINDERS else pytest.param(name, marks=pytest.mark.slow)
+        for name in (*FINDERS, *VARIANTS)
+    ],
+)
 def test_every_attack_finds_what_is_planted(noisy_target, name):
     result = outcome_of(noisy_target, name)
     assert result.planted == 10
