@@ -15,17 +15,17 @@ import dataclasses
 import os
 import statistics
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.suite.nets import IMAGE_SHAPES
+from benchmarks.suite.training import Stopwatch
 from wca_tf.adversarial import adversary
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
@@ -37,7 +37,6 @@ from wca_tf.training import new_model
 THREADS = 2
 BUSY = 0.7  # load average before the run
 BOUND = 1.05
-IMAGE_SHAPES = {"lenet_plus_plus": (28, 28, 1), "resnet18": (32, 32, 3)}
 DEFENDED, UNDEFENDED, BFLOAT16 = "wca", "undefended", "wca mixed_bfloat16"
 
 
@@ -50,16 +49,6 @@ class Settings:
     steps: int = 20
     rounds: int = 9
     adversarial: str = "none"
-
-
-class Stopwatch(keras.callbacks.Callback):
-    """Seconds from the end of an epoch's first step, so without making its iterator, to the end of its last."""
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        now = time.perf_counter()
-        if batch == 0:
-            self.first = now
-        self.seconds = now - self.first
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ docs/reliability.md has a line for each. Real processes, so that most are slow.
 import dataclasses
 import itertools
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -238,11 +237,17 @@ def test_a_clock_that_jumps_changes_no_number(monkeypatch, tmp_path, trained, ti
     assert 0 <= seconds < 600
 
 
-def test_a_directory_without_permission_is_one_line(tmp_path, trained):
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    (tmp_path / "closed").mkdir(mode=0o500)
-    from wca_tf.errors import InputError
-
-    with pytest.raises(InputError, match="can be written"):
-        evaluate(dataclasses.replace(EVALUATION, num_examples=2), trained, tmp_path / "closed" / "report")
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "evaluate", "export"])
+def test_a_directory_that_cannot_be_written_is_one_line(root, command_environment, tmp_path, trained, command):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    given = {
+        "train": [f"--model_dir={disk}/run"],
+        "evaluate": [f"--model_dir={trained}", "--attacks=fgsm", "--num_examples=4", f"--report_dir={disk}/run"],
+        "export": [f"--model_dir={trained}", f"--export_dir={disk}/run"],
+    }[command]
+    before = on_own_disk("ro,size=4096", disk)
+    code, _, err = finish(start(root, command_environment, command, *given, before=before))
+    assert code == 2 and "Traceback" not in err, err
+    assert err.splitlines()[-1].startswith("error: expected a directory that can be written"), err

@@ -25,6 +25,7 @@ from evaluation_nets import (
     write_model_dir,
 )
 
+from wca_tf.attacks import build_attack
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
@@ -205,6 +206,17 @@ def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
             shapes = {name: stored[name].shape for name in stored.files if name != "described"}
         assert shapes.pop("images") == (GALLERY, *attack_nets.SHAPE)
         assert set(shapes.values()) == {(COUNT,)}
+
+
+def test_attacks_that_differ_by_their_radius_are_built_once(monkeypatch):
+    """A transfer's source is a net: one in memory for all radii, and one graph."""
+    asked = []
+    monkeypatch.setattr(attacking, "build_attack", lambda *given: asked.append(given[:2]) or build_attack(*given))
+    planned = [Planned(CLEAN, 0.0), Planned("pgd", 0.1), Planned("pgd", 0.2), Planned("cw", None)]
+    ready = attacking.make_ready(planned, eot_samples=5)
+    assert asked == [("pgd", 0.1), ("cw", None)]
+    assert [each.attack for each in ready] == [None, *(build_attack(p.name, p.epsilon, 5) for p in planned[1:])]
+    assert [each.config.get("epsilon") for each in ready] == [None, 0.1, 0.2, None]
 
 
 # The command, killed

@@ -65,14 +65,18 @@ def is_chief() -> bool:
     return all(cluster.is_chief for cluster in _joined)
 
 
+def cluster_of(strategy: str) -> Cluster | None:
+    """The cluster that a `--strategy` takes from TF_CONFIG, None where there is none or it takes none."""
+    return read_cluster() if strategy in ("auto", "multi_worker") else None
+
+
 def would_be_chief(strategy: str) -> bool:
     """Whether this process is the one that prints, by TF_CONFIG alone: for work that needs no cluster to be joined."""
-    cluster = read_cluster() if strategy in ("auto", "multi_worker") else None
+    cluster = cluster_of(strategy)
     return cluster is None or cluster.is_chief
 
 
 def check_strategy(strategy: str) -> None:
     """Raise InputError when TF_CONFIG is not what a strategy needs."""
-    named = read_cluster() if strategy in ("auto", "multi_worker") else None
-    if strategy == "multi_worker" and named is None:
+    if cluster_of(strategy) is None and strategy == "multi_worker":
         raise InputError(f"expected TF_CONFIG with --strategy=multi_worker, as {EXAMPLE}")

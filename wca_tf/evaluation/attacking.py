@@ -69,17 +69,12 @@ class Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """A planned attack as it runs, with its parameters: made once, for a transfer's source is loaded and hashed."""
+    """A planned attack as it runs, with its parameters."""
 
     planned: Planned
     attack: Attack | None
     config: dict[str, Any]
     work: float
-
-    @classmethod
-    def of(cls, planned: Planned, eot_samples: int) -> "Ready":
-        attack = planned.build(eot_samples)
-        return cls(planned, attack, planned.config(eot_samples), planned.work(attack))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +84,24 @@ class Settings:
     eot_samples: int = 50
     seed: int = 0
     batch_size: int = 100
+
+
+def make_ready(planned: list[Planned], eot_samples: int) -> list[Ready]:
+    """Each attack, in order. Those that differ by their radius share a transfer's source, which is a net, and a graph.
+
+    Raises:
+        InputError: an attack that cannot be built.
+    """
+    built: dict[str, Any] = {}
+    ready = []
+    for each in planned:
+        if each.name not in built:
+            built[each.name] = each.build(eot_samples)
+        attack = built[each.name]
+        if attack and each.epsilon is not None:
+            attack = dataclasses.replace(attack, epsilon=each.epsilon)
+        ready.append(Ready(each, attack, each.config(eot_samples), each.work(attack)))
+    return ready
 
 
 def run_attacks(
@@ -103,8 +116,9 @@ def run_attacks(
     files.remove_leftovers(records)
     stored = [_stored(records, attack, settings) for attack in planned]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
-    ready = {i: Ready.of(planned[i], settings.eot_samples) for i, count in enumerate(images_left) if count}
-    if ready:
+    left = [i for i, count in enumerate(images_left) if count]
+    if left:
+        ready = dict(zip(left, make_ready([planned[i] for i in left], settings.eot_samples), strict=True))
         work = sum(attack.work * images_left[i] for i, attack in ready.items())
         with progress_bar(round(work), "image steps") as progress:
             for i, attack in ready.items():
@@ -116,10 +130,9 @@ def check_attacks(target: AnyTarget, planned: list[Planned], examples: Examples,
     """Raise InputError when an attack cannot be built or the net lacks what it needs, before anything is done."""
     image = to_float(tf.constant(examples.images[:1]))
     check_labels(examples.labels, num_classes_of(target, image))
-    for attack in planned:
-        built = attack.build(settings.eot_samples)
-        if built:
-            built.check_target(target, image)
+    for ready in make_ready(planned, settings.eot_samples):
+        if ready.attack:
+            ready.attack.check_target(target, image)
 
 
 def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | None:
