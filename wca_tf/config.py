@@ -17,6 +17,7 @@ from wca_tf.errors import InputError
 # Seeds and counts become int32 in TensorFlow.
 LARGEST = 2**31
 COMPATS = ("paper", "official")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 STRATEGY_HELP = (
     "devices: one_device; mirrored: all GPUs of this machine; multi_worker: the machines that TF_CONFIG names; auto: "
@@ -80,7 +81,7 @@ class TrainConfig(DataConfig):
     precision: str = option(
         "float32",
         "the backbone's; the noise and logits stay float32 (mixed_float16, with loss scaling, is for GPUs)",
-        ("float32", "mixed_bfloat16", "mixed_float16"),
+        PRECISIONS,
     )
     jit_compile: bool = option(False, "compile the training step with XLA, on one GPU; slower on CPUs, and refused")
     adversarial: str = option(
@@ -136,6 +137,12 @@ class EvaluateConfig:
     seed: int = option(0, "decides the attacks' random starts and draws, and the draws that judge them")
     tfds_data_dir: str = option("", "where TFDS data are; empty takes the training run's")
     average_draws: int = option(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
+    attack_precision: str = option(
+        "own",
+        "what attacks see: the net in its own precision, or a copy whose backbone computes in another, often faster; "
+        "the net itself judges",
+        ("own", *PRECISIONS),
+    )
     checklist: bool = option(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")
     strategy: str = option("auto", STRATEGY_HELP, STRATEGIES)
 
@@ -149,7 +156,9 @@ class EvaluateConfig:
     def identity(self) -> dict[str, Any]:
         """What all attacks of an evaluation share: which images, the seed, and the draws."""
         shared = {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
-        return shared if self.average_draws == 1 else {**shared, "average_draws": self.average_draws}
+        names = ("average_draws", "attack_precision")  # part of it where they are not the default
+        changed = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(EvaluateConfig, name)}
+        return {**shared, **changed}
 
     def parsed_attacks(self) -> list[tuple[str, dict[str, Any]]]:
         """[(the attack as written, its parameters)], in order; raises InputError for an unknown one."""

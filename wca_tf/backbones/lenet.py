@@ -23,7 +23,7 @@ def lenet_plus_plus(image_shape: tuple[int, int, int], precision: str = "float32
     for filters in FILTERS:
         features = keras.layers.Conv2D(filters, KERNEL_SIZE, dtype=precision)(features)
         # 0.25: the start value of PReLU's authors (He et al., ICCV 2015).
-        features = PReLU(
-            alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2], dtype=precision
-        )(features)
+        features = PReLU(alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2], dtype=precision)(
+            features
+        )
     return keras.Model(images, keras.layers.Flatten(dtype=precision)(features), name="lenet_plus_plus")

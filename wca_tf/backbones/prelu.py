@@ -6,7 +6,7 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable("wca_tf")
 class PReLU(keras.layers.PReLU):
-    """max(x, 0) + alpha min(x, 0) (He et al., ICCV 2015), as Keras's to the bit; at 0 its derivative is alpha, not 0."""
+    """max(x, 0) + alpha min(x, 0) (He et al., ICCV 2015): Keras's to the bit, but its slope at 0 is alpha, not 0."""
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return _prelu(inputs, tf.convert_to_tensor(self.alpha))

@@ -25,6 +25,7 @@ from wca_tf.model_dir import ModelDirectory
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import fold_in, make_seed, uniform_by_index
 
+Nets = tuple[AnyTarget, AnyTarget]  # what attacks see, and what judges
 # A forward pass without a backward one, in passes with both: for the estimate of the time left alone.
 FORWARD = 0.35
 SAVE_EVERY = 2.0  # seconds
@@ -110,8 +111,18 @@ def run_attacks(
     examples: Examples,
     settings: Settings,
     records: Path,
+    attacked: AnyTarget | None = None,
 ) -> list[Outcome]:
-    """Each attack's outcome, in order; what `records` has already is not done again."""
+    """Each attack's outcome, in order; what `records` has already is not done again.
+
+    Args:
+        target: the net, which judges.
+        planned: what to run.
+        examples: on which images.
+        settings: see there.
+        records: directory of the outcomes so far.
+        attacked: what attacks see of the net, where that is not `target`.
+    """
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
     stored = [_stored(records, attack, settings) for attack in planned]
@@ -122,7 +133,8 @@ def run_attacks(
         work = sum(attack.work * images_left[i] for i, attack in ready.items())
         with progress_bar(round(work), "image steps") as progress:
             for i, attack in ready.items():
-                stored[i] = _attack_all(target, attack, stored[i], examples, settings, records, progress)
+                nets = (attacked or target, target)
+                stored[i] = _attack_all(nets, attack, stored[i], examples, settings, records, progress)
     return [outcome for outcome in stored if outcome]
 
 
@@ -142,7 +154,7 @@ def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | No
 
 
 def _attack_all(
-    target: AnyTarget,
+    nets: Nets,
     ready: Ready,
     outcome: Outcome | None,
     examples: Examples,
@@ -157,7 +169,7 @@ def _attack_all(
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
     for batch in _padded_batches(examples, settings.batch_size, done):
-        part = _attack_batch(target, ready, batch, len(examples.class_names), settings)
+        part = _attack_batch(nets, ready, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
             save_outcome(outcome, records)
@@ -168,21 +180,21 @@ def _attack_all(
 
 
 def _attack_batch(
-    target: AnyTarget,
+    nets: Nets,
     ready: Ready,
     batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
     num_classes: int,
     settings: Settings,
 ) -> Outcome:
-    attack = ready.attack
+    attack, (attacked, target) = ready.attack, nets
     images, labels, indices, count = batch
     seed = make_seed(settings.seed)
     started = time.monotonic()
     adversarial, still, wanted = images, None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
-        still = attack.zero_gradients(target, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        adversarial = attack(target, images, labels, indices, fold_in(seed, ATTACKING), wanted)
+        still = attack.zero_gradients(attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
+        adversarial = attack(attacked, images, labels, indices, fold_in(seed, ATTACKING), wanted)
     judgement = judge(target, adversarial, labels, indices, seed)
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct

@@ -18,7 +18,8 @@ OTHER = {
     "model_dir": "another directory of a model",
     "model": "another model",
     "images_sha256": "other images",
-    "config": "another split, number of images, seed, eot_samples, average_draws (or, for noise anywhere, batch_size)",
+    "config": "another split, number of images, seed, eot_samples, average_draws, attack_precision (or, for noise "
+    "anywhere, batch_size)",
 }
 
 

@@ -37,6 +37,7 @@ from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
 from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
 from wca_tf.evaluation.summary import summarise
+from wca_tf.inference_copy import inference_copy
 from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
@@ -89,6 +90,15 @@ def _evaluate_model_dir(
 def _averaged(target: AnyTarget, config: EvaluateConfig) -> AnyTarget:
     """The net as it is asked: with the mean of `average_draws` answers."""
     return target.averaged(config.average_draws) if config.average_draws > 1 else target
+
+
+def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarget:
+    """What attacks see of the net: itself, or its copy in another precision."""
+    if config.attack_precision == EvaluateConfig.attack_precision:
+        return target
+    if not isinstance(model, WCANet):
+        raise InputError(f"expected a WCANet with attack_precision, received {type(model).__name__}")
+    return _averaged(target_of(inference_copy(model, config.attack_precision)), config)
 
 
 def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, WCANet, Examples]:
@@ -168,13 +178,14 @@ def _evaluate(
         print(f"{report} has this evaluation; nothing to do")
         return stored
     settings = Settings(config.eot_samples, config.seed, config.batch_size)
-    check_attacks(target, planned_attacks(config), examples, settings)
+    attacked = _attacked(target, model, config)
+    check_attacks(attacked, planned_attacks(config), examples, settings)
     with files.exclusive_directory(report):
         stored = stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
         planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
         _check_one_norm(planned, report)
-        outcomes = run_attacks(target, planned, examples, settings, report / "records")
+        outcomes = run_attacks(target, planned, examples, settings, report / "records", attacked)
         checklist = stored["checklist"]
         if config.checklist and not _has_checklist(stored, config):
             names = [name for name in dict.fromkeys(attack.name for attack in planned) if name != CLEAN]

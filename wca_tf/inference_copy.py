@@ -1,0 +1,99 @@
+"""A WCANet for attacks, whose backbone computes in another precision, with its batch normalisation folded in."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.errors import InputError, one_line
+from wca_tf.model import WCANet
+
+# Of the largest feature: a copy that is further from the net is not the net.
+MOST_DIFFERENCE = 0.1
+
+
+def inference_copy(net: WCANet, precision: str) -> WCANet:
+    """The net with a copy of its backbone; bottleneck, noise and classifier are the net's own. Not to be trained.
+
+    A batch normalisation that alone follows a convolution or a Dense layer becomes part of their weights.
+
+    Args:
+        net: built, its backbone functional or sequential.
+        precision: the copy's Keras dtype policy, such as "mixed_bfloat16".
+
+    Raises:
+        InputError: a backbone that cannot be copied, or whose features differ from its copy's by more than a tenth of
+            the largest, on random images.
+    """
+    config = {key: value for key, value in net.get_config().items() if key != "backbone"}
+    copy = WCANet(_copied(net.backbone, precision), **config)
+    copy.bottleneck, copy.noise, copy.classifier = net.bottleneck, net.noise, net.classifier
+    copy.build(net.backbone.input_shape)
+    images = tf.random.stateless_uniform([8, *net.backbone.input_shape[1:]], [0, 0])
+    expected, received = net.features(images), copy.features(images)
+    difference = float(tf.reduce_max(tf.abs(received - expected)) / tf.reduce_max(tf.abs(expected)))
+    if not difference <= MOST_DIFFERENCE:
+        raise InputError(
+            f"expected a backbone that computes the same in {precision}, up to rounding; received one whose features "
+            f"change by {100 * difference:.3g} % of the largest"
+        )
+    return copy
+
+
+def _copied(model: Any, precision: str) -> keras.Model:
+    """The model's layers with their weights, in `precision`; models within it too."""
+    norms = {norm.name: layer for layer, norm in _foldable(model)}
+
+    def copied(layer: Any) -> Any:
+        if isinstance(layer, keras.Model):
+            return _copied(layer, precision)
+        if layer.name in norms:
+            return Shift(name=layer.name, dtype=precision)
+        return type(layer).from_config({**layer.get_config(), "dtype": precision})
+
+    try:
+        copy = keras.models.clone_model(model, clone_function=copied)
+    except Exception as error:  # whatever a layer raises
+        raise InputError(
+            f"expected a functional or sequential backbone, to copy it in {precision}: {one_line(error)}"
+        ) from None
+    for layer in model.layers:
+        if layer.weights and not isinstance(layer, keras.Model) and layer.name not in norms:
+            copy.get_layer(layer.name).set_weights(layer.get_weights())
+    for layer, norm in _foldable(model):
+        _fold(layer, norm, copy)
+    return copy
+
+
+def _foldable(model: Any) -> list[tuple[Any, Any]]:
+    """(layer, batch normalisation) where nothing stands between them, and nothing else sees the layer's output."""
+    return [
+        (layer, norm)
+        for norm in getattr(model, "layers", [])
+        if isinstance(norm, keras.layers.BatchNormalization) and len(norm._inbound_nodes) == 1
+        for layer in [norm._inbound_nodes[0].input_tensors[0]._keras_history.operation]
+        if isinstance(layer, (keras.layers.Conv2D, keras.layers.Dense))
+        and layer.activation is keras.activations.linear
+        and len(layer._inbound_nodes) == len(layer._outbound_nodes) == 1
+        and norm.axis in (-1, len(layer.output.shape) - 1)
+    ]
+
+
+def _fold(layer: Any, norm: Any, copy: keras.Model) -> None:
+    """Give the copy of `layer` the scale of `norm`, and the layer in the place of `norm` its shift."""
+    mean, variance = (np.asarray(value, np.float64) for value in (norm.moving_mean, norm.moving_variance))
+    scale = (np.asarray(norm.gamma) if norm.scale else 1.0) / np.sqrt(variance + norm.epsilon)
+    shift = (np.asarray(norm.beta) if norm.center else 0.0) - mean * scale
+    copy.get_layer(layer.name).set_weights([weight * scale for weight in layer.get_weights()])
+    copy.get_layer(norm.name).set_weights([shift])
+
+
+class Shift(keras.layers.Layer):
+    """What is left of a folded batch normalisation: inputs [B, ..., C] + bias [C]."""
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.bias = self.add_weight(name="bias", shape=(input_shape[-1],))
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
+        return tf.nn.bias_add(inputs, tf.convert_to_tensor(self.bias))
