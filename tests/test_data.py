@@ -320,6 +320,10 @@ def test_a_tfds_set_gives_its_images_labels_and_class_names(tfds_dir, split, num
     np.testing.assert_array_equal(examples.labels, examples.images[:, 0, 0, 0] % 3)
     again = load_examples(tfds_config(tfds_dir), split)
     np.testing.assert_array_equal(again.images, examples.images)
+    first = load_examples(tfds_config(tfds_dir), split, 4)
+    np.testing.assert_array_equal(first.images, examples.images[:4])
+    np.testing.assert_array_equal(first.labels, examples.labels[:4])
+    assert len(load_examples(tfds_config(tfds_dir), split, 1000)) == len(examples)
     small = load_examples(tfds_config(tfds_dir, image_size=4), split)
     assert small.image_shape == (4, 4, 1)
     np.testing.assert_array_equal(small.images[:, 0, 0, 0], examples.images[:, 0, 0, 0])
@@ -350,6 +354,15 @@ def test_a_truncated_tfrecord_is_an_input_error(tfds_dir, tmp_path, share):
         load_examples(tfds_config(tmp_path / "copy"), "test")
     assert "\n" not in str(raised.value)
     assert len(load_examples(tfds_config(tmp_path / "copy"), "train")) == 12
+
+
+def test_no_more_is_read_than_is_asked_for(tfds_dir, tmp_path):
+    whole = load_examples(tfds_config(tfds_dir), "test")
+    shutil.copytree(tfds_dir, tmp_path / "copy")
+    [record] = (tmp_path / "copy").rglob("*-test.tfrecord*")
+    os.truncate(record, int(0.6 * record.stat().st_size))
+    first = load_examples(tfds_config(tmp_path / "copy"), "test", 3)
+    np.testing.assert_array_equal(first.images, whole.images[:3])
 
 
 def test_a_missing_tfrecord_is_an_input_error(tfds_dir, tmp_path):

@@ -1,14 +1,14 @@
-"""Where examples come from: scikit-learn's digits, TFDS, or a folder of images."""
+"""Where examples come from: scikit-learn's digits, TFDS, or a folder of images.
+
+scikit-learn and TFDS are imported where they are needed: each takes a part of a second.
+"""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn.datasets
-import sklearn.model_selection
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from wca_tf.config import DataConfig, expand
 from wca_tf.data.examples import Examples
@@ -24,8 +24,8 @@ READ_BATCH = 1000
 OWN_CLASSES = "tensorflow_datasets."
 
 
-def load_examples(config: DataConfig, split: str) -> Examples:
-    """All examples of `split`, "train" or "test".
+def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
+    """The `first` examples of `split`, "train" or "test"; 0 for all. Of a TFDS set, no more are read.
 
     Raises:
         InputError: unknown, absent, empty or broken data; images that are no images; labels out of range.
@@ -36,7 +36,8 @@ def load_examples(config: DataConfig, split: str) -> Examples:
     elif config.dataset.startswith("folder:"):
         examples = _load_folder(expand(config.dataset.removeprefix("folder:")), split, config.image_size)
     else:
-        examples = _load_tfds(config, split)
+        examples = _load_tfds(config, split, first)
+    examples = examples.take(slice(0, first or None))
     if config.image_size and examples.image_shape[:2] != (config.image_size,) * 2:
         examples = dataclasses.replace(examples, images=_resize(examples.images, config.image_size))
     return examples
@@ -44,13 +45,17 @@ def load_examples(config: DataConfig, split: str) -> Examples:
 
 def _load_digits(split: str) -> Examples:
     """scikit-learn's 1,797 digits, 8×8 pixels resized to 28×28; one in five is a test image."""
+    import sklearn.datasets
+
     digits = sklearn.datasets.load_digits()
     images = np.rint(digits.images[..., np.newaxis] * (255 / 16)).astype(np.uint8)
     examples = Examples(_resize(images, DIGITS_SIZE), digits.target.astype(np.int64), tuple("0123456789"))
     return _carve_split(examples, split)
 
 
-def _load_tfds(config: DataConfig, split: str) -> Examples:
+def _load_tfds(config: DataConfig, split: str, first: int) -> Examples:
+    import tensorflow_datasets as tfds
+
     builder = _tfds_builder(config)
     accepted = ("test", "validation") if split == "test" else (split,)
     found = [name for name in accepted if name in builder.info.splits]
@@ -70,10 +75,12 @@ def _load_tfds(config: DataConfig, split: str) -> Examples:
         return image, example[label_key]
 
     read = tfds.ReadConfig(interleave_cycle_length=1)  # the order of examples is then that of the files
-    count = builder.info.splits[split].num_examples
+    every = builder.info.splits[split].num_examples
+    count = min(first or every, every)
     try:
-        dataset = builder.as_dataset(split=split, read_config=read).map(prepare, tf.data.AUTOTUNE).batch(READ_BATCH)
-        images, labels = _collect(dataset, count, f"reading {config.dataset} {split}")
+        dataset = builder.as_dataset(split=split, read_config=read).take(first or -1)
+        batches = dataset.map(prepare, tf.data.AUTOTUNE).batch(READ_BATCH)
+        images, labels = _collect(batches, count, f"reading {config.dataset} {split}")
     except (tf.errors.OpError, AssertionError, ValueError) as error:
         raise InputError(
             f"the {split} data of {config.dataset} in {builder.data_dir} are broken: {one_line(error)}"
@@ -85,6 +92,8 @@ def _load_tfds(config: DataConfig, split: str) -> Examples:
 
 def _tfds_builder(config: DataConfig) -> Any:
     """A TFDS builder whose data are on disk, downloaded only if the configuration says so."""
+    import tensorflow_datasets as tfds
+
     directory = expand(config.tfds_data_dir)
     for description in sorted((directory / config.dataset.split("/")[0].split(":")[0]).rglob("features.json")):
         _check_classes(read_json(description), description)
@@ -113,6 +122,8 @@ def _check_classes(described: Any, file: Path) -> None:
 
 
 def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
+    import tensorflow_datasets as tfds
+
     keys = info.supervised_keys
     if (
         not keys
@@ -184,6 +195,8 @@ def _read_image(file: Path, image_size: int) -> np.ndarray:
 
 def _carve_split(examples: Examples, split: str) -> Examples:
     """The same fifth of each class is the test split in every run, whatever the run's seed."""
+    import sklearn.model_selection
+
     try:
         train, test = sklearn.model_selection.train_test_split(
             np.arange(len(examples)), test_size=TEST_SHARE, random_state=0, stratify=examples.labels

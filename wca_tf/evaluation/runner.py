@@ -255,12 +255,8 @@ def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) 
     if config.tfds_data_dir:
         train_config = dataclasses.replace(train_config, tfds_data_dir=config.tfds_data_dir)
     if config.split == "test":
-        examples = load_examples(train_config, "test")
-    else:
-        _, kept = load_examples(train_config, "train").split_validation(
-            train_config.validation_split, train_config.seed
-        )
-        if kept is None:
-            raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
-        examples = kept
-    return examples.take(slice(0, config.num_examples or None))
+        return load_examples(train_config, "test", config.num_examples)
+    _, kept = load_examples(train_config, "train").split_validation(train_config.validation_split, train_config.seed)
+    if kept is None:
+        raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
+    return kept.take(slice(0, config.num_examples or None))
