@@ -14,7 +14,7 @@ class Experiment:
         what: what it shows.
         nets: how many nets it trains at --scale=small, those that other experiments share included.
         small, full: data sets at --scale=small and at --scale=paper, of settings.PAPER; at --scale=tiny it is digits.
-        cost: what it took at --scale=small on 2 cores.
+        cost: what it took at --scale=small on 2 cores, which other jobs shared.
     """
 
     paper: str
@@ -33,10 +33,21 @@ ABLATION_SETS = ("cifar10", "cifar100", "svhn_cropped", "fashion_mnist")
 LARGER = ("cifar10_wide", "imagenette", "mini_imagenet")
 EXPERIMENTS: dict[str, Experiment] = {
     "ablation": Experiment(
-        "Table 5", "no defence, isotropic and anisotropic noise under FGSM and PGD", 3, full=ABLATION_SETS
+        "Table 5",
+        "no defence, isotropic and anisotropic noise under FGSM and PGD",
+        3,
+        full=ABLATION_SETS,
+        cost="75 min of training, 1 min of attacks",
     ),
-    "epsilon_sweep": Experiment("Figure 1", "the same nets under FGSM and PGD, epsilon = 2^n/255, n = 0..7", 3),
-    "controls": Experiment("Table 6", "penalty, constraint, E1, E2, E3, AT and CT+AT", 7),
+    "epsilon_sweep": Experiment(
+        "Figure 1",
+        "the same nets under FGSM and PGD, epsilon = 2^n/255, n = 0..7",
+        3,
+        cost="75 min of training, 6 min of attacks",
+    ),
+    "controls": Experiment(
+        "Table 6", "penalty, constraint, E1, E2, E3, AT and CT+AT", 7, cost="3.5 h of training, minutes of attacks"
+    ),
     "stronger": Experiment("Table 4", "PGD with restarts, and Square, for each epsilon", 2),
     "cw_and_pixels": Experiment("Table 2", "C&W for each kappa, and n-pixel for each n", 2),
     "obfuscation": Experiment("Section 4.5", "the paper's criteria of gradient obfuscation, and Carlini et al.'s", 3),
@@ -44,7 +55,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Figure 2", "Theorem 1's bound beside PGD, for linear SVMs of 0 against 1", 0, ("mnist",), ("mnist",)
     ),
     "contours": Experiment(
-        "Figure 3", "class weights and noise in a bottleneck of two dimensions", 2, full=("fashion_mnist",)
+        "Figure 3",
+        "class weights and noise in a bottleneck of two dimensions",
+        2,
+        full=("fashion_mnist",),
+        cost="26 min of training",
     ),
     "scale": Experiment(
         "Tables 7 and 9",
@@ -63,6 +78,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("cifar10",),
     ),
     "honest": Experiment(
-        "not in the paper", "every row of ablation and controls under the adaptive suite", 8, full=ABLATION_SETS
+        "not in the paper",
+        "every row of ablation and controls under the adaptive suite",
+        8,
+        full=ABLATION_SETS,
+        cost="3.7 h of training, 10 to 20 min of attacks a net",
     ),
 }

@@ -20,6 +20,7 @@ STYLE: Any = {
     "font.size": 9,
 }
 HATCHES = ("", "///", "...")
+BAR = 0.13  # inches
 POWERS = [2**n for n in range(8)]  # radii times 255
 Series = dict[str, list[tuple[float, float]]]  # name -> points (epsilon, accuracy)
 
@@ -47,15 +48,23 @@ def panels(
 def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str]) -> None:
     """Rows as groups of bars, a colour per column: the paper's on the left, ours with intervals on the right.
 
-    `titles` say what the two panels are of.
+    `titles` say what the two panels are of. A panel has the columns of which there are numbers.
     """
+    cells = {column: [row.get(column, Cell()) for row in table.rows.values()] for column in table.columns}
+    ours = [column for column in cells if any(cell.measured for cell in cells[column])]
+    papers = [column for column in ours if any(cell.paper is not None for cell in cells[column])]
+    widths = [max(4.6, BAR * len(columns) * len(table.rows)) for columns in (papers, ours)]
     with matplotlib.rc_context(STYLE):
-        columns = [c for c in table.columns if any(row.get(c, Cell()).measured for row in table.rows.values())]
-        figure, axes = panels(2, max(4.6, 0.26 * len(columns) * len(table.rows)), 4.2)
-        for axis, title in zip(axes, titles, strict=True):
+        figure = Figure(figsize=(sum(widths), 4.2), layout="constrained")
+        axes = figure.subplots(1, 2, sharey=True, width_ratios=widths)
+        axes[0].set(ylim=(0, 100), ylabel="accuracy, %")
+        for axis, title, columns in zip(axes, titles, (papers, ours), strict=True):
             axis.set_title(title)
-            for number, column in enumerate(columns):
-                _bars(axis, table, column, number, len(columns), axis is axes[0])
+            for place, column in enumerate(columns):
+                number = ours.index(column)
+                colour, hatch = COLOURS[number % len(COLOURS)], HATCHES[number // len(COLOURS) % len(HATCHES)]
+                style = {"color": colour, "hatch": hatch, "label": column}
+                _bars(axis, cells[column], place, len(columns), axis is axes[0], style)
             axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
         legend(axes[1])
         save(figure, directory, name)
@@ -66,19 +75,18 @@ def legend(axis: Axes) -> None:
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def _bars(axis: Axes, table: Table, column: str, number: int, count: int, paper: bool) -> None:
-    cells = [row.get(column, Cell()) for row in table.rows.values()]
+def _bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> None:
+    """A column's bars, the one at `place` of `count` in each row's group."""
     width = 0.8 / count
-    places = [i + (number - (count - 1) / 2) * width for i in range(len(cells))]
+    places = [i + (place - (count - 1) / 2) * width for i in range(len(cells))]
     ours = [cell.measured or {} for cell in cells]
     heights = [cell.paper for cell in cells] if paper else [n.get("value") for n in ours]
     known = [100 * h if h is not None else math.nan for h in heights]  # what is not known gets no bar
-    hatch = HATCHES[number // len(COLOURS) % len(HATCHES)]
-    axis.bar(places, known, width, color=COLOURS[number % len(COLOURS)], hatch=hatch, label=column)
+    axis.bar(places, known, width, **style)
     if not paper:
-        for place, interval in zip(places, ours, strict=True):
+        for middle, interval in zip(places, ours, strict=True):
             if "low" in interval:
-                axis.vlines(place, 100 * interval["low"], 100 * interval["high"], colors="black", linewidth=0.8)
+                axis.vlines(middle, 100 * interval["low"], 100 * interval["high"], colors="black", linewidth=0.8)
 
 
 def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool = True) -> None:
