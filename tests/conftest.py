@@ -23,13 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Silence what libraries say about libraries; without graphs where bin/test --coverage asks for it."""
+    """Silence what libraries say about libraries."""
     for warning in ("distutils Version classes", "__array__ implementation doesn't accept a copy"):
         config.addinivalue_line("filterwarnings", f"ignore:{warning}:DeprecationWarning")
-    if os.environ.get("WCA_TF_EAGER"):
-        import tensorflow as tf
-
-        tf.config.run_functions_eagerly(True)
 
 
 # Files are shared out whole between pytest's processes: what takes longest must not begin last.

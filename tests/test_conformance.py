@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from attack_nets import EPSILON, QUICK, batch_of, predictions, radius_of, random_images, run, tanh_target
+from attack_nets import EPSILON, QUICK, WITH_NORMS, batch_of, predictions, radius_of, random_images, run, tanh_target
 
 from wca_tf.attacks import ATTACKS, build_attack
 from wca_tf.backbones import BACKBONES, build_backbone
@@ -115,6 +115,15 @@ def test_an_attack_differs_by_its_seed_alone_and_its_graph_is_a_saved_model(name
     tf.saved_model.save(module, str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved")).attack(images)
     np.testing.assert_allclose(loaded, first, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", WITH_NORMS)
+def test_an_attack_is_the_same_without_a_graph(text, attacked):
+    target, images, labels = attacked
+    attack = build_attack(text, radius_of(text, EPSILON), eot_samples=5)
+    python = attack.perturb(target, batch_of(images, labels), attack.radius, make_seed(3))
+    np.testing.assert_allclose(python, run(attack, target, images, labels, seed=3), rtol=0, atol=1e-5)
 
 
 # Backbones
