@@ -134,6 +134,21 @@ def test_a_target_is_met_when_every_cell_meets_it(at_least, values, met, worst):
     assert (verdict["met"], verdict["value"]) == (met, worst)
 
 
+def test_the_input_pipeline_is_compared_with_the_training_of_its_net():
+    trained = {training_plan.WCA: {"images_per_second": 100.0}}
+    results = {
+        "evaluation": {"input pipeline": {"resnet18": {"images_per_second": 150.0}}},
+        "training": {
+            "a": {"net": "resnet18", "contenders": trained},
+            "b": {"net": "lenet_plus_plus", "contenders": trained},
+            "c": {"error": "failed"},
+        },
+    }
+    [target] = [target for target in targets.TARGETS if target.name.startswith("input pipeline")]
+    verdict = target.verdict(results)
+    assert verdict["cells"] == {"a": {"value": 1.5, "met": False}}
+
+
 @pytest.mark.parametrize(
     ("points", "expected"),
     [

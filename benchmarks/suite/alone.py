@@ -1,4 +1,4 @@
-"""What is measured in a process of its own: memory at its peak, and P(correct). Prints JSON.
+"""What is measured in a process of its own: memory at its peak, P(correct), the input pipeline. Prints JSON.
 
 .venv/bin/python -m benchmarks.suite.alone '{"kind": "memory", "examples": 100, "draws": 50, "classes": 10}'
 .venv/bin/python -m benchmarks.suite.alone '{"kind": "probability", "classes": 10, "examples": 100}'
@@ -16,12 +16,13 @@ from benchmarks.suite.process import peak_memory
 
 NET, EPSILON = "lenet_plus_plus", 8 / 255
 BATCH = 100
+TRAINING_BATCH = 128
 FEATURE_DIM = 32  # at least
 
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    print(json.dumps({"memory": memory, "probability": probability}[job["kind"]](job)))
+    print(json.dumps({"memory": memory, "probability": probability, "pipeline": pipeline}[job["kind"]](job)))
 
 
 def memory(job: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +74,23 @@ def probability(job: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     found = {"mean": float(value.mean()), "largest_error": float(error.max())}
     return {"classes": classes, "examples": count, "seconds_per_image": seconds / count, **found}
+
+
+def pipeline(job: dict[str, Any]) -> dict[str, Any]:
+    """Images a second that the training's input pipeline makes when nothing takes them but a loop."""
+    from benchmarks.suite.nets import IMAGE_SHAPES
+    from wca_tf.data.batches import training_batches
+    from wca_tf.data.examples import Examples
+
+    random, count = np.random.default_rng(0), job["examples"]
+    images = random.integers(0, 256, (count, *IMAGE_SHAPES[job["net"]]), np.uint8)
+    examples = Examples(images, random.integers(0, 10, count), tuple("0123456789"))
+    batches = iter(training_batches(examples, TRAINING_BATCH, 1, 0, 0, job["augmentation"]))
+    next(batches)  # which starts it
+    started = time.perf_counter()
+    made = sum(len(images) for images, *_ in batches)
+    seconds = time.perf_counter() - started
+    return {"augmentation": job["augmentation"], "images": made, "images_per_second": made / seconds}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands from outside: time to a full report, start-up, memory, and P(correct). Each run is a process."""
+"""The commands from outside: time to a full report, start-up, memory, P(correct), input. Each run is a process."""
 
 import dataclasses
 import functools
@@ -40,6 +40,7 @@ class EvaluationSizes:
         starts: processes of each command.
         examples, draws, classes: along which memory is measured.
         probabilities: (classes, images) of P(correct).
+        pipeline_images: of the training's input pipeline, for each net.
     """
 
     report_images: int = 10_000
@@ -48,10 +49,11 @@ class EvaluationSizes:
     draws: tuple[int, ...] = (1, 10, 100, 1_000, 10_000)
     classes: tuple[int, ...] = (10, 100, 1_000)
     probabilities: tuple[tuple[int, int], ...] = ((10, 100), (100, 20), (1_000, 2))
+    pipeline_images: int = 50_000
 
 
 FULL = EvaluationSizes()
-SMOKE = EvaluationSizes(20, 1, (10, 20), (1, 2), (10, 20), ((3, 2), (10, 2)))
+SMOKE = EvaluationSizes(20, 1, (10, 20), (1, 2), (10, 20), ((3, 2), (10, 2)), 1_000)
 Parts = dict[str, Callable[[], dict[str, Any]]]
 
 
@@ -69,6 +71,7 @@ def evaluation_parts(sizes: EvaluationSizes, environment: dict[str, str]) -> Par
     }
     for name, jobs in curves.items():
         parts[f"memory by {name}"] = functools.partial(memory_curve, name, jobs, environment)
+    parts["input pipeline"] = lambda: pipelines(sizes.pipeline_images, environment)
     parts["P(correct)"] = lambda: probabilities(sizes.probabilities, environment)
     return parts
 
@@ -198,6 +201,15 @@ def probabilities(sizes: tuple[tuple[int, int], ...], environment: dict[str, str
     """P(correct) by the number of classes."""
     jobs = [{"kind": "probability", "classes": classes, "examples": count} for classes, count in sizes]
     return {str(job["classes"]): alone(job, environment) for job in jobs}
+
+
+def pipelines(count: int, environment: dict[str, str]) -> dict[str, Any]:
+    """The training's input pipeline by net, with the augmentation of the paper's data set for it."""
+    nets = {"lenet_plus_plus": "none", "resnet18": "crop_flip"}
+    return {
+        net: alone({"kind": "pipeline", "net": net, "augmentation": augmentation, "examples": count}, environment)
+        for net, augmentation in nets.items()
+    }
 
 
 def alone(job: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:

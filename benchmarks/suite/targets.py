@@ -109,6 +109,16 @@ def _training_over(other: str) -> Callable[[dict[str, Any]], Values]:
     return values
 
 
+def _pipeline_over_training(results: dict[str, Any]) -> Values:
+    """Images a second of the input pipeline alone over those of training."""
+    made, found = results["evaluation"].get("input pipeline", {}), {}
+    for name, cell in results["training"].items():
+        trained = cell.get("contenders", {}).get(training_plan.WCA, {})
+        if cell.get("net") in made and "images_per_second" in trained:
+            found[name] = made[cell["net"]]["images_per_second"] / trained["images_per_second"]
+    return found
+
+
 def _start_up(name: str) -> Callable[[dict[str, Any]], Values]:
     def values(results: dict[str, Any]) -> Values:
         measured = results["evaluation"].get("start-up", {}).get(name)
@@ -129,6 +139,7 @@ TARGETS = (
     Target("training over the authors' in torch", 1.0, _training_over(training_plan.AUTHORS)),
     Target("WCA training over undefended", 1.05, _training_over(training_plan.UNDEFENDED)),
     Target("adversarial training over ART's", 1.0, _training_over(training_plan.ART)),
+    Target("input pipeline over training, images a second", 2.0, _pipeline_over_training, at_least=True),
     Target("seconds of bin/train --help", 0.3, _start_up(evaluation.TRAIN_HELP)),
     Target("seconds of bin/evaluate to its first batch", 8.0, _start_up(evaluation.FIRST_BATCH)),
 )
