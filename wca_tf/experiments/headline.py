@@ -1,12 +1,17 @@
-"""Tables 1 and 4: WCA-Net and no defence, ResNet-18 on CIFAR-10, by the paper's protocol and by the adaptive suite."""
+"""Tables 1 and 4: WCA-Net and no defence, ResNet-18 on CIFAR-10, by the paper's protocol and by the adaptive suite.
+
+At smaller radii too, where more than nothing may be left to compare.
+"""
 
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.honest import add_honest_cells
-from wca_tf.experiments.paper import CONTROLS, STRONGER
+from wca_tf.experiments.paper import CONTROLS, RADII, STRONGER
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
 ROWS = CONTROLS[:2]  # no defence, and WCA-Net
+SMALLER_RADII = ("1/255", "2/255")
+AT_SMALLER = ["pgd", "z_margin:steps=10"]
 
 
 def reproduce(run: Run) -> Table:
@@ -16,6 +21,12 @@ def reproduce(run: Run) -> Table:
     table = Table(f"{dataset}, {backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
     for label, variant, _, paper in ROWS:
         add_honest_cells(table, label, run, dataset, variant, paper, STRONGER["square", variant][4] / 100)
+        evaluated = run.evaluated(dataset, variant, AT_SMALLER, ",".join(SMALLER_RADII))
+        for radius in SMALLER_RADII:
+            epsilon = RADII[radius]
+            table.add(label, f"pgd at {radius}, expected", evaluated.number("pgd", epsilon, "expected_accuracy"))
+            table.add(label, f"worst case at {radius}, expected", evaluated.worst_case(AT_SMALLER, epsilon))
     table.notes = run.notes(dataset, ROWS, ["square"])
+    table.notes.append(f"at smaller radii: the worst case of {' and '.join(AT_SMALLER)}, by the same images")
     bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"))
     return table
