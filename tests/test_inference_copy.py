@@ -110,6 +110,7 @@ def test_a_model_within_the_backbone_is_folded_too():
     assert_same_features(net, copy)
 
 
+@pytest.mark.slow
 def test_resnet_is_folded_whole_and_shares_the_head():
     net = net_on(build_backbone("resnet18", (8, 8, 3)))
     copy = inference_copy(net, "float32")
