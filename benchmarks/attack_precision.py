@@ -22,6 +22,7 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.suite.results import BUSY
 from benchmarks.suite.timing import median_ratio, turned
 from wca_tf.attacks import build_attack
 from wca_tf.config import EvaluateConfig, parse_epsilons
@@ -34,7 +35,6 @@ from wca_tf.model_dir import ModelDirectory, load_model, versions
 
 BASELINE = "float32"
 BATCH = 100
-BUSY = 0.7  # load average before the run
 
 
 def main() -> None:
