@@ -43,7 +43,8 @@ def inference_copy(net: WCANet, precision: str) -> WCANet:
 
 def _copied(model: Any, precision: str) -> keras.Model:
     """The model's layers with their weights, in `precision`; models within it too."""
-    norms = {norm.name: layer for layer, norm in _foldable(model)}
+    foldable = _foldable(model)
+    norms = {norm.name for _, norm in foldable}
 
     def copied(layer: Any) -> Any:
         if isinstance(layer, keras.Model):
@@ -61,7 +62,7 @@ def _copied(model: Any, precision: str) -> keras.Model:
     for layer in model.layers:
         if layer.weights and not isinstance(layer, keras.Model) and layer.name not in norms:
             copy.get_layer(layer.name).set_weights(layer.get_weights())
-    for layer, norm in _foldable(model):
+    for layer, norm in foldable:
         _fold(layer, norm, copy)
     return copy
 
