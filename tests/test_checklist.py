@@ -14,7 +14,7 @@ from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking, checklist, runner
 from wca_tf.evaluation.accuracy import Judgement
-from wca_tf.evaluation.checklist import CRITERIA, Evidence
+from wca_tf.evaluation.checklist import CRITERIA, Evidence, Searches, has_checklist
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.report.table import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
@@ -22,6 +22,7 @@ from wca_tf.evaluation.self_test import run_self_test
 from wca_tf.keras_target import target_of
 
 EPSILON = 0.1
+WHOLE = Searches()
 COUNT = 100
 (
     ONE_STEP,
@@ -78,12 +79,12 @@ HONEST = {
 }
 
 
-def evidence(changes=None, fixed_draw=0.2, zero_gradients=0.0, without=()):
+def evidence(changes=None, fixed_draw=0.2, zero_gradients=0.0, without=(), searches=WHOLE):
     """What an honest net of ten classes leaves, but for `changes`."""
     left = {key: value for key, value in {**HONEST, **(changes or {})}.items() if key[0].split(":")[0] not in without}
     outcomes = {key: outcome(*key, value, zero_gradients) for key, value in left.items()}
     known = None if fixed_draw is None else outcome("pgd:steps=40", EPSILON, fixed_draw)
-    return Evidence(outcomes, known, EPSILON, 1.0, 10)
+    return Evidence(searches, outcomes, known, EPSILON, 1.0, 10)
 
 
 def one_image(value, others):
@@ -210,7 +211,7 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     needed = {"fgsm", "pgd:steps=40", "margin", "z_margin"}
     assert {"pgd", *needed} <= set(results["checklist"][-1]["attacks"])
     for item in results["checklist"]:
-        assert set(item) - {"attacks"} == {"criterion", "passed", "evidence", "epsilon"}
+        assert set(item) - {"attacks", "searches"} == {"criterion", "passed", "evidence", "epsilon"}
         assert item["evidence"] and "\n" not in item["evidence"]
         assert "nan" not in item["evidence"]
     assert read_strictly(report / "results.json")["checklist"] == results["checklist"]
@@ -256,13 +257,35 @@ def test_it_is_kept_and_its_attacks_are_not_run_again(honest, contents, capsys):
     assert contents(report) == before
 
 
+def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
+    """Nor does a whole one for it; a list from before searches were written down is whole."""
+    stored = honest[0]["checklist"]
+    lesser = Searches("square:queries=10", "random_sampling:points=10")
+    assert has_checklist(stored, CONFIG, WHOLE)
+    assert not has_checklist(stored, CONFIG, lesser)
+    of_lesser = [*stored[:-1], {**stored[-1], "searches": dataclasses.asdict(lesser)}]
+    assert has_checklist(of_lesser, CONFIG, lesser)
+    assert not has_checklist(of_lesser, CONFIG, WHOLE)
+    before = [*stored[:-1], {name: value for name, value in stored[-1].items() if name != "searches"}]
+    assert has_checklist(before, CONFIG, WHOLE)
+
+
+def test_lesser_searches_say_so():
+    lesser = Searches("square:queries=10", "random_sampling:points=1500")
+    left = {(lesser.square, EPSILON): 0.6, (lesser.random_sampling, EPSILON): 0.9}
+    found = evidence(left, searches=lesser)
+    assert CRITERIA[BLACK_BOX](found) == (True, "square:queries=10 leaves 60.0 %, pgd:steps=40 50.0 %")
+    passed, said = CRITERIA[RANDOM](found)
+    assert passed and said.startswith("1,500 points bring 0 of the 100 images")
+
+
 def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
     """That which is there is of epsilon 0.1, and --strict would judge 0.2 by it."""
     report = shutil.copytree(honest[1], tmp_path / "report")
     run(dense_net(4), report, epsilons="0.2", checklist=False)
     asked = []
 
-    def made(target, examples, config, names, settings, records):
+    def made(target, examples, config, names, settings, records, searches):
         asked.append((config.epsilons, names))
         return [{"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2, "attacks": names}]
 

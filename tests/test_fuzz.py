@@ -274,7 +274,7 @@ def test_stored_results_can_be_added_to_or_are_refused(evaluated, tmp_path, data
     identity = {key: results[key] for key in ("model_dir", "model", "images_sha256", "config")}
     with clear():
         stored = stored_results(tmp_path, identity)
-        runner._is_complete(stored, dataclasses.replace(EVALUATION, checklist=True))
+        runner._is_complete(stored, dataclasses.replace(EVALUATION, checklist=True), runner.FULL_SEARCHES)
         runner._check_one_norm(runner._merge(stored["attacks"], runner.planned_attacks(EVALUATION)), tmp_path)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, answers_alike, has_noise
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.batches import to_float
@@ -41,9 +42,18 @@ NEEDED = ("fgsm", STANDARD, *ADAPTIVE)
 
 
 @dataclasses.dataclass(frozen=True)
+class Searches:
+    """The checklist's attacks without gradients, as written: its longest part. Less than these is for trials alone."""
+
+    square: str = "square"
+    random_sampling: str = "random_sampling"
+
+
+@dataclasses.dataclass(frozen=True)
 class Evidence:
     """What the criteria look at: outcomes by attack and radius, and the attack that knows the draw."""
 
+    searches: Searches
     outcomes: dict[tuple[str, float | None], Outcome]
     fixed_draw: Outcome | None
     epsilon: float
@@ -80,19 +90,22 @@ def run_checklist(
     names: list[str],
     settings: Settings,
     records: Path,
+    searches: Searches,
 ) -> list[dict[str, Any]]:
     """[{"criterion", "passed" (None where it does not apply), "evidence", "epsilon"}]; resumes from `records`.
 
-    The last is the self-test, of the attacks `names` and of those that the criteria need: its "attacks".
+    The last is the self-test, of the attacks `names` and of those that the criteria need: its "attacks". It also has
+    the whole list's "searches".
     """
     norm, epsilon = _norm_and_epsilon(config)
     some = examples.take(slice(0, IMAGES))
     largest = 1.0 if norm == "linf" else math.sqrt(math.prod(some.image_shape))
     suffix = "" if norm == "linf" else f":norm={norm}"
-    planned = _planned(target, epsilon, largest)
+    planned = _planned(target, epsilon, largest, searches)
     written = [dataclasses.replace(a, name=a.name + suffix if a.name != CLEAN else CLEAN) for a in planned]
     outcomes = run_attacks(target, written, some, settings, records)
     evidence = Evidence(
+        searches,
         {(attack.name, attack.epsilon): outcome for attack, outcome in zip(planned, outcomes, strict=True)},
         _attack_fixed_draw(target, Planned(STANDARD + suffix, epsilon), some, settings, records / "fixed_draw"),
         epsilon,
@@ -106,7 +119,17 @@ def run_checklist(
         checklist.append({"criterion": criterion, "passed": passed, "evidence": said})
     tested = list(dict.fromkeys([*names, *(name + suffix for name in NEEDED if evidence.has(name))]))
     results = run_self_test(target, tested, epsilon, examples, settings.eot_samples, settings.seed)
-    return [{**item, "epsilon": epsilon} for item in (*checklist, {**as_criterion(results), "attacks": tested})]
+    last = {**as_criterion(results), "attacks": tested, "searches": dataclasses.asdict(searches)}
+    return [{**item, "epsilon": epsilon} for item in (*checklist, last)]
+
+
+def has_checklist(stored: list[dict[str, Any]], config: EvaluateConfig, searches: Searches) -> bool:
+    """Whether a checklist is the one that `run_checklist` would make: its epsilon, searches and self-test's attacks."""
+    if not stored or stored[0].get("epsilon") != checklist_epsilon(config):
+        return False
+    if stored[-1].get("searches", dataclasses.asdict(Searches())) != dataclasses.asdict(searches):
+        return False
+    return {name for name, _ in config.parsed_attacks()} <= set(stored[-1].get("attacks", ()))
 
 
 def _norm_and_epsilon(config: EvaluateConfig) -> tuple[str, float]:
@@ -119,8 +142,9 @@ def checklist_epsilon(config: EvaluateConfig) -> float:
     return next(epsilon for epsilon in config.parsed_epsilons() if epsilon > 0)
 
 
-def _planned(target: AnyTarget, epsilon: float, largest: float) -> list[Planned]:
-    names = ["fgsm", STANDARD, "margin", DOUBLED[STANDARD], DOUBLED["margin"], "square", "random_sampling"]
+def _planned(target: AnyTarget, epsilon: float, largest: float, searches: Searches) -> list[Planned]:
+    names = ["fgsm", STANDARD, "margin", DOUBLED[STANDARD], DOUBLED["margin"]]
+    names += [searches.square, searches.random_sampling]
     if isinstance(target, HeadNoiseTarget):
         names += ["z_margin", DOUBLED["z_margin"]]
     if target.noise_free_logits:
@@ -152,7 +176,7 @@ def _one_step(evidence: Evidence) -> Verdict:
 
 
 def _black_box(evidence: Evidence) -> Verdict:
-    return _not_lower(evidence, "square", STANDARD)
+    return _not_lower(evidence, evidence.searches.square, STANDARD)
 
 
 def _unbounded(evidence: Evidence) -> Verdict:
@@ -168,10 +192,10 @@ def _random(evidence: Evidence) -> Verdict:
     held = (evidence.outcomes[CLEAN, 0.0].judgement.probability_correct >= 0.5) & (
         evidence.probability(STANDARD) >= 0.5
     )
-    found = int((evidence.probability("random_sampling")[held] < 0.5).sum())
-    said = (
-        f"10,000 points bring {found} of the {int(held.sum())} images that {STANDARD} leaves at P(correct) ≥ ½ below it"
-    )
+    name = evidence.searches.random_sampling
+    found = int((evidence.probability(name)[held] < 0.5).sum())
+    points, images = parse_attack(name)["points"], int(held.sum())
+    said = f"{points:,} points bring {found} of the {images} images that {STANDARD} leaves at P(correct) ≥ ½ below it"
     return found == 0, said
 
 

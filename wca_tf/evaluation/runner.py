@@ -31,7 +31,7 @@ from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
-from wca_tf.evaluation.checklist import FEWEST, checklist_epsilon, run_checklist
+from wca_tf.evaluation.checklist import FEWEST, Searches, has_checklist, run_checklist
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
 from wca_tf.evaluation.report.page import write_report
@@ -42,11 +42,14 @@ from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
 
+FULL_SEARCHES = Searches()
 # Written before results.json.
 WRITTEN = ("examples.npz", "report.html", "model_card.md")
 
 
-def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "") -> dict[str, Any]:
+def evaluate(
+    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", searches: Searches = FULL_SEARCHES
+) -> dict[str, Any]:
     """Attack the model in `model_dir` and write results.json, examples.npz, report.html and model_card.md.
 
     Args:
@@ -54,6 +57,7 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
         model_dir: directory of a training run.
         report_dir: where the results go; empty for model_dir/evaluations/NAME, NAME made of the model, the images and
             the seed.
+        searches: the checklist's longest attacks.
 
     Returns:
         The contents of results.json.
@@ -64,11 +68,15 @@ def evaluate(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Pa
     with lost_worker_is_an_error(Path(report_dir or model_dir)):
         strategy = make_strategy(config.strategy)
         with strategy.scope():
-            return _evaluate_model_dir(config, model_dir, report_dir, strategy)
+            return _evaluate_model_dir(config, model_dir, report_dir, strategy, searches)
 
 
 def _evaluate_model_dir(
-    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path, strategy: tf.distribute.Strategy
+    config: EvaluateConfig,
+    model_dir: str | Path,
+    report_dir: str | Path,
+    strategy: tf.distribute.Strategy,
+    searches: Searches,
 ) -> dict[str, Any]:
     directory, model, examples = _load(config, model_dir)
     train_config = directory.train_config()
@@ -84,7 +92,7 @@ def _evaluate_model_dir(
     described = {"dataset": train_config.dataset, "split": config.split, "training": dataclasses.asdict(train_config)}
     target = _averaged(target_of(model), config)
     with one_writer(strategy, report) as own:
-        return _evaluate(target, examples, config, own, identity, described, model)
+        return _evaluate(target, examples, config, own, identity, described, model, searches)
 
 
 def _averaged(target: AnyTarget, config: EvaluateConfig) -> AnyTarget:
@@ -168,13 +176,14 @@ def _evaluate(
     identity: dict[str, Any],
     described: dict[str, Any],
     model: Any,
+    searches: Searches = FULL_SEARCHES,
 ) -> dict[str, Any]:
     if isinstance(target, RandomNetTarget):  # an image's draws may depend on its place in the batch
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
     if config.checklist and len(examples) < FEWEST:
         raise InputError(f"the checklist expects {FEWEST} images or more, received {len(examples)}")
     stored = stored_results(report, identity)
-    if stored and _is_complete(stored, config) and all((report / name).exists() for name in WRITTEN):
+    if stored and _is_complete(stored, config, searches) and all((report / name).exists() for name in WRITTEN):
         print(f"{report} has this evaluation; nothing to do")
         return stored
     settings = Settings(config.eot_samples, config.seed, config.batch_size)
@@ -187,9 +196,9 @@ def _evaluate(
         _check_one_norm(planned, report)
         outcomes = run_attacks(target, planned, examples, settings, report / "records", attacked)
         checklist = stored["checklist"]
-        if config.checklist and not _has_checklist(stored, config):
+        if config.checklist and not has_checklist(stored["checklist"], config, searches):
             names = [name for name in dict.fromkeys(attack.name for attack in planned) if name != CLEAN]
-            checklist = run_checklist(target, examples, config, names, settings, report / "checklist")
+            checklist = run_checklist(target, examples, config, names, settings, report / "checklist", searches)
         told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
         seconds = round(sum(outcome.seconds for outcome in outcomes), 1)
         results = {**told, "versions": versions(), "seconds": seconds, **summarise(outcomes), "checklist": checklist}
@@ -233,21 +242,14 @@ def _check_one_norm(planned: list[Planned], report: Path) -> None:
         )
 
 
-def _is_complete(stored: dict[str, Any], config: EvaluateConfig) -> bool:
+def _is_complete(stored: dict[str, Any], config: EvaluateConfig, searches: Searches) -> bool:
     done = {(attack["name"], attack["epsilon"]): attack["config"] for attack in stored["attacks"]}
     missing = [
         attack
         for attack in planned_attacks(config)
         if not attack.made(done.get((attack.name, attack.epsilon)), config.eot_samples)
     ]
-    return not missing and not (config.checklist and not _has_checklist(stored, config))
-
-
-def _has_checklist(stored: dict[str, Any], config: EvaluateConfig) -> bool:
-    """Whether the stored checklist is of the epsilon that this one would be of, and its self-test of these attacks."""
-    if not stored["checklist"] or stored["checklist"][0].get("epsilon") != checklist_epsilon(config):
-        return False
-    return {name for name, _ in config.parsed_attacks()} <= set(stored["checklist"][-1].get("attacks", ()))
+    return not missing and not (config.checklist and not has_checklist(stored["checklist"], config, searches))
 
 
 def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) -> Examples:

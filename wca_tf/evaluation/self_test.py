@@ -7,6 +7,7 @@ net's features hide from it.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,13 +31,15 @@ from wca_tf.seeds import make_seed
 # Random points that the read-out calls the clean image's class.
 POINTS = 500
 IMAGES = 10
-# An attack passes when it finds so large a share.
-NEEDED = 0.9
+# So many an attack may miss, a single step above all; of fewer than 10, when on some nothing can be planted, no less.
+MISSED = 1
 # Random points reach this far, the planted image all the way.
 INNER = 0.9
 CLASSES = 4  # two more than needed, never near: DLR looks at the third and fourth
 FAR = -10.0
 TRIES = 20
+
+Reach = tuple[str, float]  # ("linf" or "l2", radius) or ("pixels", how many)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,26 +69,33 @@ def run_self_test(
     seed: int = 0,
 ) -> list[SelfTest]:
     """Plant an adversarial image near each of the first 10 images, for each attack, and count those found."""
-    planted = PlantedNet(target)
+    net = PlantedNet(target)
     some = examples.take(slice(0, IMAGES))
     images = to_float(tf.constant(some.images))
     # Else a read-out is not of the features that an attack meets.
     known = answers_alike(target.with_fixed_draw(make_seed(0)), images)
-    results = []
+    attacks = {name: _build(name, epsilon, eot_samples) for name in names}
+    found: dict[str, list[bool]] = {name: [] for name in names}
     with progress_bar(len(names) * len(some), "planted images") as progress:
-        for name in names:
-            attack = build_attack(name, epsilon if entry_of(name).has_radius else None, eot_samples)
-            if isinstance(attack, CarliniWagner):  # the planted image is an error by a margin of 1, not by any kappa
-                attack = dataclasses.replace(attack, confidence=0.0)
-            progress.set_description(name, refresh=False)
-            found: list[bool] = []
-            for index in range(len(some) if known and _can_find(attack) else 0):
-                outcome = _finds(attack, planted, images[index : index + 1], index, epsilon, seed)
-                found += [] if outcome is None else [outcome]
+        for index in range(len(some)):
+            surroundings = Surroundings(net, images[index : index + 1], (seed, index))
+            for name, attack in attacks.items():
+                progress.set_description(name, refresh=False)
+                outcome = _finds(attack, surroundings, epsilon, index, seed) if known and _can_find(attack) else None
+                found[name] += [] if outcome is None else [outcome]
                 progress.update(1)
-            passed = sum(found) >= NEEDED * len(found) if found else None
-            results.append(SelfTest(name, sum(found), len(found), passed))
-    return results
+    return [SelfTest(name, sum(each), len(each), _passed(each)) for name, each in found.items()]
+
+
+def _build(name: str, epsilon: float, eot_samples: int) -> Attack:
+    attack = build_attack(name, epsilon if entry_of(name).has_radius else None, eot_samples)
+    if isinstance(attack, CarliniWagner):  # the planted image is an error by a margin of 1, not by any kappa
+        attack = dataclasses.replace(attack, confidence=0.0)
+    return attack
+
+
+def _passed(found: list[bool]) -> bool | None:
+    return any(found) and found.count(False) <= MISSED if found else None
 
 
 def format_self_test(results: list[SelfTest]) -> str:
@@ -116,30 +126,66 @@ class PlantedNet:
         rest = tf.fill([tf.shape(score)[0], CLASSES - 2], FAR)
         return tf.concat([tf.stack([-score / 2, score / 2], axis=1), rest], axis=1)
 
-    def plant(self, image: tf.Tensor, inner: tf.Tensor, edge: tf.Tensor, extreme: bool) -> tf.Tensor | None:
-        """Fit the read-out to `image` [1, ...]; returns the planted image, or None where the features tell none apart.
+    def features_of(self, points: tf.Tensor) -> np.ndarray:
+        return np.asarray(self._of_many(points).numpy(), np.float64)
 
-        The planted image is `edge`; with `extreme`, for an attack that gropes for few pixels, the point farthest out
-        along the direction in which the features vary most.
-        """
-        points = tf.concat([image, inner, edge], axis=0)
-        features = self._of_many(points).numpy().astype(np.float64)
-        if extreme:
-            weight = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)[2][0]
-            scores = features @ weight
-            weight *= np.sign(scores.max() + scores.min() - 2 * np.median(scores)) or 1.0
-        else:
-            fitted = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
-            weight = fitted.fit(np.concatenate([features, features[-1:]]), [0] * (POINTS + 1) + [1, 1]).coef_[0]
-        scores = features @ weight
-        best = int(scores.argmax()) if extreme else len(scores) - 1
-        high, highest = scores[best], np.delete(scores, best).max()
-        if best == 0 or not high > highest + 1e-9 * abs(high):
+    def assign(self, weight: np.ndarray, bias: float) -> None:
+        """Have the score be features · weight + bias."""
+        self._weight.assign(tf.constant(weight, tf.float32))
+        self._bias.assign(bias)
+
+
+class Surroundings:
+    """What is planted about an image [1, H, W, channels]: for attacks of one reach the same, fitted once."""
+
+    def __init__(self, net: PlantedNet, image: tf.Tensor, seed: tuple[int, int]) -> None:
+        self.net = net
+        self.image = image
+        self._seed = seed
+        self._fitted: dict[Reach, tuple[tf.Tensor, np.ndarray, float] | None] = {}
+
+    def plant(self, reach: Reach) -> tf.Tensor | None:
+        """Have the net call a point in reach another class; returns it, or None where the features tell none apart."""
+        if reach not in self._fitted:
+            self._fitted[reach] = self._fit(reach)
+        fitted = self._fitted[reach]
+        if fitted is None:
             return None
-        scale = 2 / (high - highest)
-        self._weight.assign(tf.constant(scale * weight, tf.float32))
-        self._bias.assign(-scale * (high + highest) / 2)
-        return points[best : best + 1]
+        point, weight, bias = fitted
+        self.net.assign(weight, bias)
+        return point
+
+    def _fit(self, reach: Reach) -> tuple[tf.Tensor, np.ndarray, float] | None:
+        for attempt in range(TRIES):
+            points = _draw(reach, self.image, np.random.default_rng((*self._seed, attempt)))
+            # An attack that gropes for few pixels has an error that is not a needle in a haystack.
+            fitted = _fit_read_out(self.net.features_of(points), extreme=reach[0] == "pixels")
+            if fitted is not None:
+                best, weight, bias = fitted
+                return points[best : best + 1], weight, bias
+        return None
+
+
+def _fit_read_out(features: np.ndarray, extreme: bool) -> tuple[int, np.ndarray, float] | None:
+    """(which point is planted, weight, bias) from features [1 + POINTS + 1, D], the first the image's.
+
+    The planted point is the last; with `extreme` the one farthest out along the direction in which the features vary
+    most. None where the features tell none apart.
+    """
+    if extreme:
+        weight = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)[2][0]
+        scores = features @ weight
+        weight *= np.sign(scores.max() + scores.min() - 2 * np.median(scores)) or 1.0
+    else:
+        analysis = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+        weight = analysis.fit(np.concatenate([features, features[-1:]]), [0] * (POINTS + 1) + [1, 1]).coef_[0]
+    scores = features @ weight
+    best = int(scores.argmax()) if extreme else len(scores) - 1
+    high, highest = scores[best], np.delete(scores, best).max()
+    if best == 0 or not high > highest + 1e-9 * abs(high):
+        return None
+    scale = 2 / (high - highest)
+    return best, scale * weight, -scale * (high + highest) / 2
 
 
 def _features(target: AnyTarget) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -160,14 +206,11 @@ def _can_find(attack: Attack) -> bool:
     return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and attack.source is not None))
 
 
-def _finds(attack: Attack, net: PlantedNet, image: tf.Tensor, index: int, epsilon: float, seed: int) -> bool | None:
+def _finds(attack: Attack, surroundings: Surroundings, epsilon: float, index: int, seed: int) -> bool | None:
     """Whether the attack finds an error of the planted net, as near as the planted one; None: nothing is planted."""
-    for attempt in range(TRIES):
-        inner, edge = _reach(attack, image, epsilon, np.random.default_rng((seed, index, attempt)))
-        planted = net.plant(image, inner, edge, extreme=isinstance(attack, NPixel))
-        if planted is not None:
-            break
-    else:
+    net, image = surroundings.net, surroundings.image
+    planted = surroundings.plant(_reach(attack, epsilon, image.shape[1:]))
+    if planted is None:
         return None
     wanted = [1] if attack.targeted else None
     adversarial = attack(net.target, image, np.array([0]), np.array([index]), seed, wanted)
@@ -178,26 +221,30 @@ def _finds(attack: Attack, net: PlantedNet, image: tf.Tensor, index: int, epsilo
     return wrong and near <= far
 
 
-def _reach(
-    attack: Attack, image: tf.Tensor, epsilon: float, random: np.random.Generator
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """(random points [POINTS, ...] within the attack's reach of an image, one at its edge)."""
-    shape = image.shape[1:]
-    many = tf.repeat(image, POINTS + 1, axis=0)
+def _reach(attack: Attack, epsilon: float, shape: tuple[int, ...]) -> Reach:
+    """How far an attack goes; one without a radius, as far in l2 as `epsilon` in every pixel."""
     if isinstance(attack, NPixel):
-        vectors = random.random((POINTS + 1, attack.pixels * (2 + shape[2])), np.float32)
-        points = paint(many, tf.constant(vectors))
-        return points[:-1], points[-1:]
-    if isinstance(attack, BallAttack) and attack.norm == "linf":
-        change = attack.epsilon * random.uniform(-1, 1, (POINTS + 1, *shape))
-        change[-1] = attack.epsilon * np.sign(change[-1])
+        return "pixels", attack.pixels
+    if isinstance(attack, BallAttack):
+        return attack.norm, attack.epsilon
+    return "l2", epsilon * math.sqrt(math.prod(shape))
+
+
+def _draw(reach: Reach, image: tf.Tensor, random: np.random.Generator) -> tf.Tensor:
+    """[1 + POINTS + 1, ...]: an image, random points within reach of it, and one at the edge."""
+    (norm, radius), shape = reach, image.shape[1:]
+    many = tf.repeat(image, POINTS + 1, axis=0)
+    if norm == "pixels":
+        vectors = random.random((POINTS + 1, int(radius) * (2 + shape[2])), np.float32)
+        return tf.concat([image, paint(many, tf.constant(vectors))], axis=0)
+    if norm == "linf":
+        change = radius * random.uniform(-1, 1, (POINTS + 1, *shape))
+        change[-1] = radius * np.sign(change[-1])
     else:
-        radius = attack.epsilon if isinstance(attack, BallAttack) else epsilon * np.sqrt(np.prod(shape))
         change = random.standard_normal((POINTS + 1, *shape))
         change *= radius / np.linalg.norm(change.reshape(POINTS + 1, -1), axis=1).reshape(-1, 1, 1, 1)
     change[:-1] *= INNER
-    points = tf.clip_by_value(many + tf.constant(change, tf.float32), 0.0, 1.0)
-    return points[:-1], points[-1:]
+    return tf.concat([image, tf.clip_by_value(many + tf.constant(change, tf.float32), 0.0, 1.0)], axis=0)
 
 
 def as_criterion(results: list[SelfTest]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.evaluation.accuracy import Number, mean_with_interval
+from wca_tf.evaluation.checklist import Searches
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.paper import EPSILON
@@ -102,7 +103,7 @@ class Run:
             [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]
         )
         report_dir = model_dir / "evaluations" / named
-        return Evaluated(evaluate(config, model_dir, report_dir), report_dir)
+        return Evaluated(evaluate(config, model_dir, report_dir, Searches(**self.budget.searches)), report_dir)
 
     def notes(
         self,

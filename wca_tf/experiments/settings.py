@@ -85,12 +85,14 @@ class Budget:
         attacks: an attack's name -> how it is written, where its budget is not the default.
         suite: the adaptive attacks of the honest table, as written.
         checklist_images: images of the checklist.
+        searches: its attacks without gradients, where they are less than `checklist.Searches`.
     """
 
     num_examples: int
     attacks: dict[str, str]
     suite: tuple[str, ...]
     checklist_images: int = 100
+    searches: Changes = dataclasses.field(default_factory=dict)
 
     def written(self, name: str) -> str:
         return self.attacks.get(name, name)
@@ -108,6 +110,7 @@ BUDGETS: dict[str, Budget] = {
         },
         ("margin:steps=10", "z_margin:steps=10"),
         50,
+        {"square": "square:queries=100", "random_sampling": "random_sampling:points=100"},
     ),
     "small": Budget(
         500,
