@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import session_client
 
 import wca_tf
+from benchmarks.suite.results import BUSY
 from wca_tf.files import write_json
 
 THREADS = 2
-BUSY = 0.7  # load average before the run
 BOUND = 1.1
 IMAGE_SHAPE, NUM_CLASSES = (28, 28, 1), 10
 DRAWS = 100  # of `averaged`

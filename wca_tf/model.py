@@ -265,19 +265,13 @@ class WCANet(keras.Model):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.pop("dtype", None)
+        names = "num_classes feature_dim covariance bottleneck_activation weight_decay seed compat noise_alone"
         return {
             **config,
             "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "num_classes": self.num_classes,
-            "feature_dim": self.feature_dim,
-            "covariance": self.covariance,
-            "bottleneck_activation": self.bottleneck_activation,
             "pixel_mean": list(self.pixel_mean),
             "pixel_std": list(self.pixel_std),
-            "weight_decay": self.weight_decay,
-            "seed": self.seed,
-            "compat": self.compat,
-            "noise_alone": self.noise_alone,
+            **{name: getattr(self, name) for name in names.split()},
         }
 
     @classmethod
