@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from wca_tf import alignment
-from wca_tf.backbones import prelu  # noqa: F401 registers a layer that files of nets have
+from wca_tf.backbones import batch_normalization, prelu  # noqa: F401 registers layers that files of nets have
 from wca_tf.distribution.replicas import in_multi_worker, num_replicas, sum_over_replicas
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise

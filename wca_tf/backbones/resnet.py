@@ -3,6 +3,8 @@
 import keras
 from keras import layers
 
+from wca_tf.backbones.batch_normalization import BatchNormalization
+
 
 def resnet18(image_shape: tuple[int, int, int], precision: str = "float32") -> keras.Model:
     """Four stages of two basic blocks with 64, 128, 256, 512 filters, then global average pooling: 512 features."""
@@ -48,4 +50,4 @@ def convolution(
 
 def batch_normalised(features: keras.KerasTensor, precision: str) -> keras.KerasTensor:
     """Batch normalisation with the constants of PyTorch's."""
-    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=precision)(features)
+    return BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=precision)(features)
