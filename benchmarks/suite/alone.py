@@ -44,9 +44,11 @@ def _evaluate(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) ->
     from wca_tf.config import EvaluateConfig
     from wca_tf.evaluation.runner import evaluate_model
 
-    config = EvaluateConfig(attacks="fgsm", epsilons="8/255", eot_samples=draws, batch_size=BATCH)
+    config = EvaluateConfig(attacks="fgsm", epsilons="8/255", eot_samples=draws, num_examples=0, batch_size=BATCH)
     with tempfile.TemporaryDirectory() as directory:
-        evaluate_model(model, images, labels, config, directory)
+        results = evaluate_model(model, images, labels, config, directory)
+    if results["num_examples"] != len(images):
+        raise RuntimeError(f"expected all {len(images)} images to be attacked, received {results['num_examples']}")
 
 
 def _attack(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) -> None:

@@ -155,8 +155,10 @@ def report(count: int, environment: dict[str, str]) -> dict[str, Any]:
         data = Path(directory) / "images"
         write_images(data, {"train": TRAINING_IMAGES, "test": count})
         model_dir = make_model_dir(Path(directory) / "model", f"folder:{data}", environment)
-        _, seconds = run(["bin/evaluate", f"--model_dir={model_dir}", f"--attacks={ATTACKS}"], environment)
-    return {"images": count, "attacks": ATTACKS, "net": "lenet_plus_plus", "seconds": seconds}
+        told = [f"--model_dir={model_dir}", f"--report_dir={directory}/report", f"--attacks={ATTACKS}"]
+        _, seconds = run(["bin/evaluate", *told, "--num_examples=0"], environment)
+        attacked = json.loads((Path(directory) / "report" / "results.json").read_text())["num_examples"]
+    return {"images": attacked, "attacks": ATTACKS, "net": "lenet_plus_plus", "seconds": seconds}
 
 
 def write_images(data: Path, counts: dict[str, int]) -> None:
