@@ -15,6 +15,7 @@ from wca_tf.experiments.charts import STYLE, legend, save
 
 MET, MISSED, PLAIN = "#1f9e77", "#c62828", "#9aa0a6"
 MARKERS = "osD^v"
+SHOWN_FROM = 0.1  # of a target's bound: what is met by more than ten times would make the others lines
 Points = list[tuple[float, float]]
 
 
@@ -57,6 +58,7 @@ def targets(verdicts: list[dict[str, Any]]) -> Figure | None:
     axis.invert_yaxis()
     axis.axvline(1, color="black", linewidth=0.8)
     _logarithmic(axis, "x")
+    axis.set_xlim(left=SHOWN_FROM)
     axis.set_xlabel("the worst cell over the bound (dots: every cell); right of the line it is missed")
     return figure
 
@@ -107,8 +109,14 @@ def _logarithmic(axis: Axes, which: str) -> None:
     (axis.set_xscale if which == "x" else axis.set_yscale)("log")
     ticks = axis.xaxis if which == "x" else axis.yaxis
     ticks.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    ticks.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    ticks.set_major_formatter(ticker.FuncFormatter(lambda value, _: _tick(value, *ticks.get_view_interval())))
     ticks.set_minor_formatter(ticker.NullFormatter())
+
+
+def _tick(value: float, low: float, high: float) -> str:
+    """Where many decades are shown, of 1, 2 and 5 the powers of ten alone."""
+    crowded = high / low > 100
+    return "" if crowded and f"{value:e}"[0] != "1" else f"{value:g}"
 
 
 def _grouped(
@@ -188,7 +196,7 @@ def training(cells: dict[str, Any]) -> Figure | None:
         for number, (who, speed) in enumerate(speeds.items()):
             missed = who == training_plan.WCA and _slower(cell)
             axis.bar(number, speed, color=MISSED if missed else MET if who == training_plan.WCA else PLAIN)
-            label = f"{speed:.3g}" + (" missed" if missed else "")
+            label = (f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}") + (" missed" if missed else "")
             axis.text(number, speed, label, ha="center", va="bottom", fontsize=7)
         axis.set_xticks(range(len(speeds)), list(speeds), rotation=35, ha="right", fontsize=7)
         axis.set_title(name.replace(", ", "\n"), fontsize=8)

@@ -4,7 +4,7 @@
 
 Every library attacks one network with equal weights, which is checked first. Contenders take turns, in processes of
 which one computes at a time. The file is written after every cell, and a run that is started again does what is
-missing. Charts go beside it. Over two hours on 2 idle cores; --smoke takes minutes, and its figures mean nothing.
+missing. Charts go beside it. Hours on 2 idle cores; --smoke takes minutes, and its figures mean nothing.
 """
 
 import argparse
