@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.suite import evaluation, nets, plan, process, targets, timing, training_plan
+from benchmarks.suite import charts, evaluation, nets, plan, process, targets, timing, training_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -195,3 +195,8 @@ def check_results(results):
     assert not [part for part in results["evaluation"].values() if "error" in part]
     assert [target["name"] for target in results["targets"]] == [target.name for target in targets.TARGETS]
     assert all(target["met"] in (True, False) for target in results["targets"])
+
+
+def test_ticks_of_many_decades_are_powers_of_ten():
+    assert [charts._tick(value, 0.1, 9.0) for value in (0.2, 1.0, 5.0)] == ["0.2", "1", "5"]
+    assert [charts._tick(value, 0.1, 9000.0) for value in (0.2, 1.0, 500.0, 1000.0)] == ["", "1", "", "1000"]

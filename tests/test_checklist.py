@@ -268,6 +268,7 @@ def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
     assert not has_checklist(of_lesser, CONFIG, WHOLE)
     before = [*stored[:-1], {name: value for name, value in stored[-1].items() if name != "searches"}]
     assert has_checklist(before, CONFIG, WHOLE)
+    assert not has_checklist([*stored[:-1], {**stored[-1], "attacks": [[]]}], CONFIG, WHOLE)  # from a broken file
 
 
 def test_lesser_searches_say_so():

@@ -130,7 +130,7 @@ def _grouped(
         place = names.index(name) + (sizes.index(size) - (len(sizes) - 1) / 2) * width
         colour = PLAIN if bound is None else MET if met else MISSED
         axis.bar(place, value - bottom, width * 0.92, bottom, color=colour, alpha=1 - 0.25 * sizes.index(size))
-        label = f" {value:.2g} " + ("" if met else "missed ")
+        label = f" {value:.3g} " + ("" if met else "missed ")
         side = "top" if value < bottom else "bottom"
         axis.text(place, value, label, rotation=90, fontsize=7, ha="center", va=side, color=colour)
     if bound is not None:

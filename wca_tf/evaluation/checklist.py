@@ -129,7 +129,7 @@ def has_checklist(stored: list[dict[str, Any]], config: EvaluateConfig, searches
         return False
     if stored[-1].get("searches", dataclasses.asdict(Searches())) != dataclasses.asdict(searches):
         return False
-    return {name for name, _ in config.parsed_attacks()} <= set(stored[-1].get("attacks", ()))
+    return all(name in stored[-1].get("attacks", ()) for name, _ in config.parsed_attacks())
 
 
 def _norm_and_epsilon(config: EvaluateConfig) -> tuple[str, float]:
