@@ -68,6 +68,13 @@ def test_elsewhere_it_is_kerass_to_the_bit(changes):
     compare(images(), True, 0.0, **changes)
 
 
+@pytest.mark.parametrize(("changes", "fused"), [({}, True), ({"synchronized": True}, False), ({"axis": 1}, False)])
+def test_the_fused_kernel_is_what_trains(changes, fused):
+    layer = pair(**changes)[1]
+    graph = tf.function(lambda x: layer(x, training=True), jit_compile=False).get_concrete_function(images()).graph
+    assert ("FusedBatchNormV3" in {operation.type for operation in graph.get_operations()}) is fused
+
+
 def test_an_image_of_one_pixel_has_no_variance():
     layer = pair()[1]
     output, _, (*_, variance) = run(layer, images(shape=(1, 1, 1, 3)), True)

@@ -110,11 +110,10 @@ def test_a_model_within_the_backbone_is_folded_too():
     assert_same_features(net, copy)
 
 
-@pytest.mark.slow
 def test_resnet_is_folded_whole_and_shares_the_head():
     net = net_on(build_backbone("resnet18", (8, 8, 3)))
     copy = inference_copy(net, "float32")
-    assert kinds(copy).count(Shift) == kinds(net).count(layers.BatchNormalization) == 20
+    assert kinds(copy).count(Shift) == sum(issubclass(kind, layers.BatchNormalization) for kind in kinds(net)) == 20
     assert_same_features(net, copy, (8, 8, 3))
     assert copy.classifier is net.classifier and copy.noise is net.noise
     np.testing.assert_array_equal(copy.logit_scale, net.logit_scale)

@@ -155,7 +155,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
         reach = self_test._reach(attack, EPSILON, image.shape[1:])
-        planted = self_test.Surroundings(net, image, (0, index)).plant(reach)
+        planted = self_test.Surroundings(net, image, index, 0).plant(reach)
         everything = self_test._draw(reach, image, np.random.default_rng((0, index, 0)))
         classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
         [wrong] = np.flatnonzero(classes != 0)
@@ -179,7 +179,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
 def test_what_is_planted_for_one_attack_is_there_again_for_the_next(noisy_target):
     """Fitted once for a reach, the read-out is put back after another reach's."""
     image = tf.constant(digits()[1].images[:1])
-    around = self_test.Surroundings(self_test.PlantedNet(noisy_target), image, (0, 0))
+    around = self_test.Surroundings(self_test.PlantedNet(noisy_target), image, 0, 0)
     first, other, again = (around.plant(reach) for reach in (("linf", 0.1), ("l2", 0.8), ("linf", 0.1)))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)

@@ -196,7 +196,7 @@ def _evaluate(
         _check_one_norm(planned, report)
         outcomes = run_attacks(target, planned, examples, settings, report / "records", attacked)
         checklist = stored["checklist"]
-        if config.checklist and not has_checklist(stored["checklist"], config, searches):
+        if config.checklist and not has_checklist(checklist, config, searches):
             names = [name for name in dict.fromkeys(attack.name for attack in planned) if name != CLEAN]
             checklist = run_checklist(target, examples, config, names, settings, report / "checklist", searches)
         told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}

@@ -78,10 +78,10 @@ def run_self_test(
     found: dict[str, list[bool]] = {name: [] for name in names}
     with progress_bar(len(names) * len(some), "planted images") as progress:
         for index in range(len(some)):
-            surroundings = Surroundings(net, images[index : index + 1], (seed, index))
+            surroundings = Surroundings(net, images[index : index + 1], index, seed)
             for name, attack in attacks.items():
                 progress.set_description(name, refresh=False)
-                outcome = _finds(attack, surroundings, epsilon, index, seed) if known and _can_find(attack) else None
+                outcome = _finds(attack, surroundings, epsilon) if known and _can_find(attack) else None
                 found[name] += [] if outcome is None else [outcome]
                 progress.update(1)
     return [SelfTest(name, sum(each), len(each), _passed(each)) for name, each in found.items()]
@@ -138,10 +138,11 @@ class PlantedNet:
 class Surroundings:
     """What is planted about an image [1, H, W, channels]: for attacks of one reach the same, fitted once."""
 
-    def __init__(self, net: PlantedNet, image: tf.Tensor, seed: tuple[int, int]) -> None:
+    def __init__(self, net: PlantedNet, image: tf.Tensor, index: int, seed: int) -> None:
         self.net = net
         self.image = image
-        self._seed = seed
+        self.index = index
+        self.seed = seed
         self._fitted: dict[Reach, tuple[tf.Tensor, np.ndarray, float] | None] = {}
 
     def plant(self, reach: Reach) -> tf.Tensor | None:
@@ -157,7 +158,7 @@ class Surroundings:
 
     def _fit(self, reach: Reach) -> tuple[tf.Tensor, np.ndarray, float] | None:
         for attempt in range(TRIES):
-            points = _draw(reach, self.image, np.random.default_rng((*self._seed, attempt)))
+            points = _draw(reach, self.image, np.random.default_rng((self.seed, self.index, attempt)))
             # An attack that gropes for few pixels has an error that is not a needle in a haystack.
             fitted = _fit_read_out(self.net.features_of(points), extreme=reach[0] == "pixels")
             if fitted is not None:
@@ -206,14 +207,14 @@ def _can_find(attack: Attack) -> bool:
     return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and attack.source is not None))
 
 
-def _finds(attack: Attack, surroundings: Surroundings, epsilon: float, index: int, seed: int) -> bool | None:
+def _finds(attack: Attack, surroundings: Surroundings, epsilon: float) -> bool | None:
     """Whether the attack finds an error of the planted net, as near as the planted one; None: nothing is planted."""
     net, image = surroundings.net, surroundings.image
     planted = surroundings.plant(_reach(attack, epsilon, image.shape[1:]))
     if planted is None:
         return None
     wanted = [1] if attack.targeted else None
-    adversarial = attack(net.target, image, np.array([0]), np.array([index]), seed, wanted)
+    adversarial = attack(net.target, image, np.array([0]), np.array([surroundings.index]), surroundings.seed, wanted)
     wrong = int(tf.argmax(net.read_out(net.features(adversarial))[0])) != 0
     if isinstance(attack, BallAttack | NPixel):  # checked to be in reach
         return wrong
