@@ -91,24 +91,43 @@ def test_multiply_adds_of_resnet18():
 PASSES = {f"{worker} {kind}": 0.01 for worker in ("ours", "peers") for kind in ("forward", "gradient")}
 
 
-def work(cell, budget):
-    """{contender: (images, units)}."""
-    made = plan.attack_contenders(cell, plan.FULL, PASSES, budget, rounds=3)
-    return {each.name: (each.told["images"], each.told["units"]) for each in made}
+def planned(cell, budget, rounds=5):
+    """({contender: (images, units)}, rounds, those left out)."""
+    made, rounds, left_out = plan.attack_contenders(cell, plan.FULL, PASSES, budget, rounds)
+    return {each.name: (each.told["images"], each.told["units"]) for each in made}, rounds, left_out
 
 
-def test_with_time_enough_every_contender_does_all_the_work():
-    assert set(work(plan.Cell("pgd", "resnet18", 32, 50), budget=1e6).values()) == {(32, 10)}
+def test_with_time_enough_every_contender_does_all_the_work(monkeypatch):
+    monkeypatch.setattr(plan, "LONGEST", 1e6)
+    found, rounds, left_out = planned(plan.Cell("pgd", "resnet18", 32, 50), budget=1e6)
+    assert set(found.values()) == {(32, 10)} and rounds == 5 and not left_out
 
 
-def test_with_less_time_contenders_of_one_pass_a_step_do_less_alike_and_the_others_less_still():
-    found = work(plan.Cell("pgd", "resnet18", 32, 50), budget=12.0)
-    assert found[plan.OURS] == found[plan.DETERMINISTIC] == (32, 5)
-    assert found[plan.REPEAT] == found["Foolbox"] == found["torchattacks"] == (3, 1)
+def test_with_less_time_contenders_of_one_pass_a_step_make_fewer_steps_alike():
+    found, rounds, _ = planned(plan.Cell("pgd", "resnet18", 256, 50), budget=60.0)
+    assert found[plan.OURS] == found[plan.DETERMINISTIC] == (256, 2)
+    assert rounds == plan.FEWEST_ROUNDS
+
+
+def test_never_fewer_images_than_a_pass_that_costs_no_more_each():
+    """A pass over 256 images beside one over 2 of them would compare sizes of passes."""
+    for attack in set(plan.ATTACKS) - {"n_pixel"}:
+        for images, least in ((1, 1), (32, 32), (256, plan.LEAST_IMAGES)):
+            for draws in (0, 10):
+                found = planned(plan.Cell(attack, "resnet18", images, draws), budget=0.1)[0]
+                assert found[plan.OURS] == (images, 1), attack
+                assert all(work[0] >= least for work in found.values()), attack
+
+
+def test_a_contender_that_would_take_too_long_is_left_out_and_the_reason_told():
+    found, _, left_out = planned(plan.Cell("pgd", "resnet18", 256, 200), budget=1.0)
+    assert set(found) == {plan.OURS, plan.DETERMINISTIC}
+    assert set(left_out) == {plan.REPEAT, "Foolbox", "torchattacks"}
+    assert left_out["Foolbox"] == "a run on 32 images would take about 77 s"
 
 
 def test_a_result_says_what_it_was_reduced_from():
-    [ours, *_] = plan.attack_contenders(plan.Cell("square", "resnet18", 32, 0), plan.FULL, PASSES, 1.0, rounds=3)
+    [ours, *_] = plan.attack_contenders(plan.Cell("square", "resnet18", 32, 0), plan.FULL, PASSES, 1.0, rounds=3)[0]
     assert ours.told["reduced_from"] == {"images": 32, "units": 100}
     assert ours.share == ours.told["images"] * ours.told["queries_per_image"]
 

@@ -1,11 +1,11 @@
 """What is measured: the attacks, who can make them, how much work each is given, and which cells there are.
 
 A cell is (attack, net, images at a time, draws); its contenders do the same work, except where the time allowed is too
-short: then fewer steps, then fewer images, and the results say so. Free of both frameworks.
+short: then fewer steps, and the results say so. Who makes many passes a step may get fewer images too, not so few that
+each costs more. Free of both frameworks.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +23,9 @@ OURS, DETERMINISTIC = "wca_tf", "wca_tf without noise"
 REPEAT, BARE = "wca_tf, a pass per draw", "bare passes"
 ANY, ONE, NONE = 10**9, 1, 0  # draws
 SLACK = 1.2  # what an attack takes beyond its passes
+LEAST_IMAGES = 32  # at a time, where more were asked for: a pass over fewer costs more an image
+LONGEST = 70.0  # seconds of a run beyond which a contender is left out
+FEWEST_ROUNDS = 3  # of cells that take longer than they may
 
 
 def cw_parameters() -> dict[str, float]:
@@ -39,6 +42,7 @@ class AttackSpec:
         counted: how many of them `units` are.
         forward, gradient: passes of the net, forward alone and forward and back.
         weight: of its cells' time.
+        alone: an image fills a pass by itself, so that fewer images cost no more each.
     """
 
     unit: str
@@ -46,6 +50,7 @@ class AttackSpec:
     forward: Callable[[int, int], int] = lambda units, population: 0
     gradient: Callable[[int, int], int] = lambda units, population: 0
     weight: float = 1.0
+    alone: bool = False
 
 
 def _units(units: int, population: int) -> int:
@@ -75,7 +80,7 @@ ATTACKS = {
     "cw": AttackSpec("gradients", _searched, gradient=_searched),
     "apgd": AttackSpec("gradients", _and_start, gradient=_and_start),
     "square": AttackSpec("queries", _units, forward=_units),
-    "n_pixel": AttackSpec("queries", _candidates, forward=_candidates),
+    "n_pixel": AttackSpec("queries", _candidates, forward=_candidates, alone=True),
 }
 # The draws of the net's noise that a library's attack averages over; an attack that is not named it does not have.
 SUPPORT = {
@@ -228,38 +233,59 @@ def _by_scipy(note: str) -> list[Entrant]:
 Passes = dict[str, float]  # "ours forward", "ours gradient", "peers forward", "peers gradient" -> seconds an image
 
 
-def attack_contenders(cell: Cell, sizes: Sizes, passes: Passes, budget: float, rounds: int) -> list[Contender]:
-    """The cell's contenders with as much work as they can do in their share of `budget` seconds."""
-    found = entrants(cell)
-    limit = budget * ATTACKS[cell.attack].weight / len(found) / (rounds + 2)  # two runs to warm up
+def attack_contenders(
+    cell: Cell, sizes: Sizes, passes: Passes, budget: float, rounds: int
+) -> tuple[list[Contender], int, dict[str, str]]:
+    """Who makes the cell, with as much work as they can do in their share of `budget` seconds.
+
+    Returns:
+        The contenders, in how many rounds they take turns, and those left out, with the reason.
+    """
+    found, spec = entrants(cell), ATTACKS[cell.attack]
+    limit = budget * spec.weight / len(found) / (rounds + 2)  # two runs to warm up
     asked = (cell.images, sizes.units[cell.attack])
-    alike = [_fit(asked, each, cell, sizes, passes, limit) for each in found if each.factor == 1 and not each.one_image]
-    common = min(alike)  # the same for all who make one pass a step
-    contenders = []
+    estimates = {each.name: Estimate(each, cell, sizes, passes) for each in found}
+    alike = [each.name for each in found if each.factor == 1 and not each.one_image]
+    least = 1 if spec.alone else cell.images
+    common = min(estimates[name].fit(asked, least, limit) for name in alike)  # for all who make one pass a step
+    contenders, left_out, total = [], {}, 0.0
     for each in found:
         work = common
-        if each.factor != 1 or each.one_image:
-            work = _fit((1 if each.one_image else common[0], common[1]), each, cell, sizes, passes, limit)
+        if each.name not in alike:
+            images = 1 if each.one_image else common[0]
+            work = estimates[each.name].fit((images, common[1]), min(images, LEAST_IMAGES), limit)
+        seconds = estimates[each.name].seconds(*work)
+        if seconds > LONGEST and each.name not in alike:
+            left_out[each.name] = f"a run on {work[0]} images would take about {seconds:.0f} s"
+            continue
+        total += seconds
         contenders.append(_contender(each, cell, sizes, work, asked))
-    return contenders
+    return contenders, min(rounds, max(FEWEST_ROUNDS, int(budget * spec.weight / total) - 2)), left_out
 
 
-def _fit(
-    asked: tuple[int, int], entrant: Entrant, cell: Cell, sizes: Sizes, passes: Passes, limit: float
-) -> tuple[int, int]:
-    """(images, units): what was asked, or fewer units, then fewer images, within `limit` seconds a run."""
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What a contender of a cell will take, from bare passes."""
 
-    def seconds(images: int, units: int) -> float:
-        spec = ATTACKS[cell.attack]
-        forward = spec.forward(units, sizes.population) * passes.get(f"{entrant.worker} forward", math.inf)
-        gradient = spec.gradient(units, sizes.population) * passes.get(f"{entrant.worker} gradient", math.inf)
-        return SLACK * entrant.factor * images * (forward + gradient)
+    entrant: Entrant
+    cell: Cell
+    sizes: Sizes
+    passes: Passes
 
-    images = asked[0]
-    units = next((u for u in range(asked[1], 1, -1) if seconds(images, u) <= limit), 1)
-    if units == 1:
-        images = next((n for n in range(images, 1, -1) if seconds(n, units) <= limit), 1)
-    return images, units
+    def seconds(self, images: int, units: int) -> float:
+        """Of a run."""
+        spec, worker = ATTACKS[self.cell.attack], self.entrant.worker
+        forward = spec.forward(units, self.sizes.population) * self.passes[f"{worker} forward"]
+        gradient = spec.gradient(units, self.sizes.population) * self.passes[f"{worker} gradient"]
+        return SLACK * self.entrant.factor * images * (forward + gradient)
+
+    def fit(self, asked: tuple[int, int], least: int, limit: float) -> tuple[int, int]:
+        """(images, units): what was asked, or fewer units, then fewer images down to `least`, for `limit` seconds."""
+        images = asked[0]
+        units = next((u for u in range(asked[1], 1, -1) if self.seconds(images, u) <= limit), 1)
+        if units == 1:
+            images = next((n for n in range(images, least, -1) if self.seconds(n, units) <= limit), least)
+        return images, units
 
 
 def _contender(entrant: Entrant, cell: Cell, sizes: Sizes, work: tuple[int, int], asked: tuple[int, int]) -> Contender:

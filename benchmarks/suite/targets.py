@@ -90,6 +90,16 @@ def peers_of(cell: dict[str, Any]) -> list[str]:
     ]
 
 
+def _over_bare_passes(results: dict[str, Any]) -> Values:
+    """Time of the deterministic gradient attacks on ResNet-18 over that of the net's forward and backward passes."""
+    return {
+        f"{attack}, {name}": cell["ratios"][plan.BARE]
+        for attack in ("fgsm", "pgd", "cw", "apgd")
+        for name, cell in _cells(results, attack, 0)
+        if cell["net"] == "resnet18" and plan.BARE in cell["ratios"]
+    }
+
+
 def _peak_shares(results: dict[str, Any]) -> Values:
     return {
         f"{attack}, {name}": cell["peak_share"]
@@ -136,6 +146,7 @@ TARGETS = (
     Target("C&W over the fastest peer", 1.0, lambda r: _over_fastest(r, "cw")),
     Target("n_pixel over the fastest peer", 1.0, lambda r: _over_fastest(r, "n_pixel")),
     Target("share of the float32 peak, LeNet++", 0.7, _peak_shares, at_least=True),
+    Target("attacks over bare passes, ResNet-18", 1.05, _over_bare_passes),
     Target("training over the authors' in torch", 1.0, _training_over(training_plan.AUTHORS)),
     Target("WCA training over undefended", 1.05, _training_over(training_plan.UNDEFENDED)),
     Target("adversarial training over ART's", 1.0, _training_over(training_plan.ART)),
