@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from wca_tf import alignment
 from wca_tf.backbones import batch_normalization, prelu  # noqa: F401 registers layers that files of nets have
-from wca_tf.distribution.replicas import in_multi_worker, num_replicas, sum_over_replicas
+from wca_tf.distribution.model import DistributedModel
+from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
 from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
@@ -25,7 +26,7 @@ DRAWN_DIM = 2  # a plane, to look at: the paper's figure of weights and covarian
 
 
 @keras.saving.register_keras_serializable("wca_tf")
-class WCANet(keras.Model):
+class WCANet(DistributedModel):
     """h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ): logits of a stochastic classifier (paper, section 3).
 
     `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 1, 3), where CE is the loss
@@ -135,12 +136,6 @@ class WCANet(keras.Model):
             squares += self.noise.squared_norm()
         return self.weight_decay / 2 * squares
 
-    def make_train_function(self, force: bool = False) -> Any:
-        if self.built and not self.optimizer.built:  # else the first step is traced twice, to make its variables
-            with self.distribute_strategy.scope():
-                self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
-
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """One step on CE − L_WCA + penalty; raises InvalidArgumentError, before any update, when it is NaN or Inf.
 
@@ -240,27 +235,7 @@ class WCANet(keras.Model):
         self._loss_tracker.update_state(values["loss"], sample_weight=values["weight"])
         for mean in self.means:
             mean.update_state(values[mean.name], sample_weight=values["weight"])
-        report = self.compute_metrics(images, _flat(labels), logits, sample_weight=sample_weight)
-        if in_multi_worker():  # Keras reduces the values of several workers along their first axis
-            report = {name: tf.reshape(value, [1]) for name, value in report.items()}
-        return report
-
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """Make the variables of compiled metrics; without any there is nothing to make, and a batch to lose.
-
-        Keras's own fails with several workers (keras issue 20585): it hands whole batches to `strategy.reduce`.
-        """
-        if self.built and self._compile_metrics is None:
-            return
-        if not in_multi_worker():
-            super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-            return
-        strategy = self.distribute_strategy
-        if iterator is not None:
-            _, _, batches = next(iter(iterator))
-            data_batch = tf.nest.map_structure(lambda v: strategy.experimental_local_results(v)[0], next(batches))
-        with strategy.scope():
-            self._symbolic_build(data_batch=data_batch)
+        return self.compute_metrics(images, _flat(labels), logits, sample_weight=sample_weight)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
