@@ -1,4 +1,4 @@
-"""keras.Model, mended where its `fit` goes wrong with several workers."""
+"""keras.Model, mended where its `fit` goes wrong with several workers, or traces a step twice."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from wca_tf.distribution.replicas import in_multi_worker
 
 
 class DistributedModel(keras.Model):
-    """A model whose `fit` and `evaluate` run under any strategy; on one device they are Keras's own."""
+    """A model whose `fit` and `evaluate` run under any strategy, with the results of Keras's own on one device."""
 
     def make_train_function(self, force: bool = False) -> Any:
         if self.built and not self.optimizer.built:  # else the first step is traced twice, to make its variables
