@@ -10,7 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.suite import charts, evaluation, nets, plan, process, targets, timing, training_plan
+from benchmarks.suite import charts, evaluation, nets, plan, process, results, targets, timing, training_plan
+from wca_tf.errors import InputError
+from wca_tf.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -156,6 +158,7 @@ def test_a_target_is_met_when_every_cell_meets_it(at_least, values, met, worst):
 def test_the_input_pipeline_is_compared_with_the_training_of_its_net():
     trained = {training_plan.WCA: {"images_per_second": 100.0}}
     results = {
+        "machine": {"evaluation": "this", "training": "this"},
         "evaluation": {"input pipeline": {"resnet18": {"images_per_second": 150.0}}},
         "training": {
             "a": {"net": "resnet18", "contenders": trained},
@@ -164,8 +167,23 @@ def test_the_input_pipeline_is_compared_with_the_training_of_its_net():
         },
     }
     [target] = [target for target in targets.TARGETS if target.name.startswith("input pipeline")]
-    verdict = target.verdict(results)
-    assert verdict["cells"] == {"a": {"value": 1.5, "met": False}}
+    assert target.verdict(results)["cells"] == {"a": {"value": 1.5, "met": False}}
+    assert target.verdict(results | {"machine": {"evaluation": "this", "training": "that"}})["met"] is None
+
+
+def test_a_section_goes_on_only_on_its_machine(tmp_path, monkeypatch):
+    path, settings = tmp_path / "results.json", {"rounds": 1}
+    first = results.Results(path, settings, ROOT / "benchmarks" / "peers.txt")
+    first.begin("attacks")
+    first.values["attacks"]["a"] = {}
+    write_json(path, {**first.values, "targets": []})
+    monkeypatch.setattr(results, "machine", lambda: {"processor": "another", "cores": 2})
+    again = results.Results(path, settings, ROOT / "benchmarks" / "peers.txt")
+    again.begin("training")
+    with pytest.raises(InputError, match="is of other machine in attacks"):
+        again.begin("attacks")
+    with pytest.raises(InputError, match="is of other settings"):
+        results.Results(path, {"rounds": 2}, ROOT / "benchmarks" / "peers.txt")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PEERS = ROOT / ".benchmarks"
 TOLERANCES = {"logits": 1e-4, "noisy_logits": 1e-4, "gradient": 1e-4}  # of the largest
 PASSES_ROUNDS = 3
+Step = tuple[str, str, Callable[[], dict[str, Any]]]  # section, name, measure
 START = 600.0  # seconds until a worker has imported its library and made a net
 
 
@@ -78,6 +79,8 @@ def main() -> None:
     workers = make_workers(environment)
     try:
         run(Suite(results, workers, arguments, environment))
+    except InputError as error:
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on")
     finally:
@@ -118,20 +121,27 @@ def make_workers(environment: dict[str, str]) -> dict[str, Worker]:
 
 
 def run(suite: Suite) -> None:
-    """Measure what is missing, with a bar over the cells."""
-    sections = (suite.arguments.only,) if suite.arguments.only else SECTIONS
-    steps = [step for name in sections for step in STEPS[name](suite)]
-    missing = [step for step in steps if not suite.results.has(*step[:2])]
-    if any(section != "evaluation" for section, *_ in missing):
-        agree(suite)
-    with progress_bar(len(steps), "cells", initial=len(steps) - len(missing)) as progress:
-        for section, name, measure in missing:
+    """Measure what is missing, section by section."""
+    for section in (suite.arguments.only,) if suite.arguments.only else SECTIONS:
+        steps = list(STEPS[section](suite))
+        missing = [step for step in steps if not suite.results.has(*step[:2])]
+        if missing:
+            suite.results.begin(section)
+            if section != "evaluation":
+                agree(suite)
+            measure(suite, missing, done=len(steps) - len(missing))
+
+
+def measure(suite: Suite, steps: list[Step], done: int) -> None:
+    """Take the steps of a section, with a bar over its cells; one that fails is told of."""
+    with progress_bar(done + len(steps), "cells", initial=done) as progress:
+        for section, name, take in steps:
             progress.set_description(name)
             try:
-                measured = measure()
+                found = take()
             except (RuntimeError, subprocess.TimeoutExpired) as error:
-                measured = {"error": one_line(error)}
-            suite.results.add(section, name, measured)
+                found = {"error": one_line(error)}
+            suite.results.add(section, name, found)
             progress.update()
 
 
@@ -156,7 +166,7 @@ def ask(worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
     return worker.ask({"run": "once", "times": 1, "check": False}, START)["told"]
 
 
-def attack_steps(suite: Suite) -> Iterator[tuple[str, str, Any]]:
+def attack_steps(suite: Suite) -> Iterator[Step]:
     """(section, name, measure) of bare passes, then of the attacks, for each net and number of images."""
     known = set()
     for cell in plan.attack_cells(suite.sizes):
@@ -219,7 +229,7 @@ def peak_share(
     return each / ours["median"] / (plan.MATMUL**3 / passes["matmul"])
 
 
-def training_steps(suite: Suite) -> Iterator[tuple[str, str, Any]]:
+def training_steps(suite: Suite) -> Iterator[Step]:
     sizes = training_plan.SMOKE if suite.arguments.smoke else training_plan.FULL
     for cell in training_plan.training_cells(sizes):
         yield "training", cell.key, lambda cell=cell: measure_training(suite, cell, sizes)
@@ -236,7 +246,7 @@ def measure_training(
     return {**found, "ratios": ratios(measured, training_plan.WCA)}
 
 
-def evaluation_steps(suite: Suite) -> Iterator[tuple[str, str, Any]]:
+def evaluation_steps(suite: Suite) -> Iterator[Step]:
     sizes = evaluation.SMOKE if suite.arguments.smoke else evaluation.FULL
     for name, measure in evaluation.evaluation_parts(sizes, suite.environment).items():
         yield "evaluation", name, measure

@@ -24,7 +24,7 @@ REPEAT, BARE = "wca_tf, a pass per draw", "bare passes"
 ANY, ONE, NONE = 10**9, 1, 0  # draws
 SLACK = 1.2  # what an attack takes beyond its passes
 LEAST_IMAGES = 32  # at a time, where more were asked for: a pass over fewer costs more an image
-LONGEST = 70.0  # seconds of a run beyond which a contender is left out
+LONGEST = 45.0  # seconds of a run beyond which a contender is left out
 FEWEST_ROUNDS = 3  # of cells that take longer than they may
 
 

@@ -1,4 +1,7 @@
-"""The results' file: written whole after every cell, and taken up again by the next run of the same settings."""
+"""The results' file: written whole after every cell, and taken up again by the next run of the same settings.
+
+A section is of one machine; sections of several may stand in one file, each a run of its own.
+"""
 
 import os
 import platform
@@ -28,18 +31,27 @@ class Results:
         """Raises InputError when the file is of other settings or versions."""
         self.path = path
         self.load = os.getloadavg()[0]
-        described = {"settings": settings, "versions": versions(peers), "machine": machine()}
-        self.values: dict[str, Any] = {**described, "agreement": {}, "passes": {}, **{name: {} for name in SECTIONS}}
+        described = {"settings": settings, "versions": versions(peers)}
+        empty: dict[str, Any] = {name: {} for name in ("machine", "agreement", "passes", *SECTIONS)}
+        self.values: dict[str, Any] = described | empty
         if path.exists():
             stored = read_json(path)
             for name, value in described.items():
-                if stored.get(name) != value:
-                    raise InputError(
-                        f"{path} is of other {name}: expected {value}, received {stored.get(name)}; move it away, or "
-                        "name another --out"
-                    )
+                self._expect(name, value, stored.get(name))
             self.values |= stored
         path.parent.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, section: str) -> None:
+        """Raises InputError when what the section has so far was measured on another machine."""
+        here = machine()
+        self._expect(f"machine in {section}", here, self.values["machine"].setdefault(section, here))
+
+    def _expect(self, name: str, expected: Any, received: Any) -> None:
+        if received != expected:
+            raise InputError(
+                f"{self.path} is of other {name}: expected {expected}, received {received}; move it away, or name "
+                "another --out"
+            )
 
     def has(self, section: str, name: str) -> bool:
         return name in self.values[section]

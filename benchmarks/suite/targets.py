@@ -120,8 +120,10 @@ def _training_over(other: str) -> Callable[[dict[str, Any]], Values]:
 
 
 def _pipeline_over_training(results: dict[str, Any]) -> Values:
-    """Images a second of the input pipeline alone over those of training."""
-    made, found = results["evaluation"].get("input pipeline", {}), {}
+    """Images a second of the input pipeline alone over those of training, when one machine measured both."""
+    machine, made, found = results["machine"], results["evaluation"].get("input pipeline", {}), {}
+    if machine.get("evaluation") != machine.get("training"):
+        return {}
     for name, cell in results["training"].items():
         trained = cell.get("contenders", {}).get(training_plan.WCA, {})
         if cell.get("net") in made and "images_per_second" in trained:
