@@ -145,7 +145,8 @@ def expectation(results: dict[str, Any]) -> Figure | None:
     cells = [cell for cell in results["attacks"].values() if cell.get("attack") == "pgd" and cell["draws"] > 0]
     if not cells:
         return None
-    figure, [own, others] = panels(2, 5.4, 3.8)
+    figure, [own, others] = panels(2, 6.4, 3.8)
+    peers = dict(zip(("Foolbox", "torchattacks", "ART", "CleverHans"), MARKERS, strict=False))
     for number, (net, images) in enumerate(dict.fromkeys((cell["net"], cell["images"]) for cell in cells)):
         mine = [cell for cell in cells if (cell["net"], cell["images"]) == (net, images)]
         colour, label = COLOURS[number % len(COLOURS)], f"{net}, {images} images"
@@ -153,16 +154,19 @@ def expectation(results: dict[str, Any]) -> Figure | None:
         ratios = [(cell["draws"], cell["ratios"][one]) for cell in mine if one in cell["ratios"]]
         _line(own, ratios, colour, label, "o")
         _mark(own, _at_target(ratios, results), 1.05, at_least=False)
-        for marker, peer in zip(MARKERS, ("Foolbox", "torchattacks", "ART", "CleverHans"), strict=False):
+        for peer, marker in peers.items():
             speeds = [(cell["draws"], 1 / cell["ratios"][peer]) for cell in mine if peer in cell["ratios"]]
-            _line(others, speeds, colour, f"{label}, {peer}", marker)
+            _line(others, speeds, colour, "_", marker)  # the colour is told beside the other panel
             _mark(others, _at_target(speeds, results), 40.0, at_least=True)
-    own.set(xlabel="draws", ylabel="PGD with EoT: time over the deterministic one's")
+    for peer, marker in peers.items():
+        others.plot([], [], marker, color="black", markersize=4, label=peer)
+    own.set(xlabel="draws", ylabel="EoT over deterministic PGD, time")
     others.set(xlabel="draws", ylabel="times faster than the peer")
     for axis, which in ((own, "x"), (others, "x"), (others, "y")):
         _logarithmic(axis, which)
     own.axhline(1.05, color="black", linewidth=0.8, linestyle="--")
     others.axhline(40, color="black", linewidth=0.8, linestyle="--")
+    legend(own)
     legend(others)
     return figure
 

@@ -71,7 +71,7 @@ def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str])
 
 
 def legend(axis: Axes) -> None:
-    """The names of the series, to the right of the last panel, where they cover nothing."""
+    """The names of the series, to the right of the panel, where they cover nothing."""
     if axis.get_legend_handles_labels()[0]:  # none, where every run failed
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
