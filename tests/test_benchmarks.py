@@ -182,6 +182,9 @@ def test_a_section_goes_on_only_on_its_machine(tmp_path, monkeypatch):
     again.begin("training")
     with pytest.raises(InputError, match="is of other machine in attacks"):
         again.begin("attacks")
+    del again.values["machine"]["attacks"]  # a file that does not say where its cells are from
+    with pytest.raises(InputError, match="is of other machine in attacks"):
+        again.begin("attacks")
     with pytest.raises(InputError, match="is of other settings"):
         results.Results(path, {"rounds": 2}, ROOT / "benchmarks" / "peers.txt")
 

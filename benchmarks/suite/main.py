@@ -68,7 +68,12 @@ def main() -> None:
     try:
         results = Results(
             arguments.out,
-            {**settings, "target_draws": sizes.target_draws, "least_images": plan.LEAST_IMAGES},
+            {
+                **settings,
+                "target_draws": sizes.target_draws,
+                "least_images": plan.LEAST_IMAGES,
+                "longest": plan.LONGEST,
+            },
             ROOT / "benchmarks" / "peers.txt",
         )
     except InputError as error:

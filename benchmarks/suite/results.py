@@ -44,7 +44,9 @@ class Results:
     def begin(self, section: str) -> None:
         """Raises InputError when what the section has so far was measured on another machine."""
         here = machine()
-        self._expect(f"machine in {section}", here, self.values["machine"].setdefault(section, here))
+        if not self.values[section]:
+            self.values["machine"].setdefault(section, here)
+        self._expect(f"machine in {section}", here, self.values["machine"].get(section))
 
     def _expect(self, name: str, expected: Any, received: Any) -> None:
         if received != expected:
