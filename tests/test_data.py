@@ -414,9 +414,9 @@ def test_a_tfds_set_without_supervised_keys_is_no_image_classification(tmp_path)
 
 
 def test_fashion_mnist_is_what_tfds_says_it_is(root):
-    directory = Path(os.environ.get("WCA_TF_TEST_TFDS", root.parent / "shared" / "tfds"))
+    directory = Path(os.environ.get("TFDS_DATA_DIR", root.parent / "shared" / "tfds"))
     if not (directory / "fashion_mnist").is_dir():
-        pytest.skip(f"no fashion_mnist in {directory}: name a TFDS directory in WCA_TF_TEST_TFDS")
+        pytest.skip(f"no fashion_mnist in {directory}: set TFDS_DATA_DIR to where it is")
     examples = load_examples(tfds_config(directory, "fashion_mnist"), "test")
     assert examples.images.shape == (10000, 28, 28, 1)
     assert examples.images.dtype == np.uint8

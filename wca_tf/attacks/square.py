@@ -133,10 +133,26 @@ def _linf_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], eps
 def _linf_proposal(
     incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int, uniforms: tf.Tensor
 ) -> tf.Tensor:
-    """A square of ±epsilon per channel."""
-    change = 2 * epsilon * _signs(uniforms[:, 5:]) * _window(uniforms[:, :2], images.shape[1:], size)
-    inside = tf.clip_by_value(incumbent + change - images, -epsilon, epsilon)
-    return tf.clip_by_value(images + inside, 0.0, 1.0)
+    """A square of ±epsilon per channel, and never the one that is there, which would waste a query.
+
+    The authors' code too draws signs until they change something; AutoAttack's and ART's do not.
+    """
+    window = _window(uniforms[:, :2], images.shape[1:], size) > 0
+
+    def with_square(signs: tf.Tensor) -> tf.Tensor:
+        return tf.where(window, tf.clip_by_value(images + epsilon * signs, 0.0, 1.0), incumbent)
+
+    signs = _signs(uniforms[:, 5:])
+    unchanged = tf.reduce_all(with_square(signs) == incumbent, axis=[1, 2, 3], keepdims=True)
+    return with_square(tf.where(unchanged, _other_signs(signs, uniforms[:, 2]), signs))
+
+
+def _other_signs(signs: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """[B, 1, 1, channels]: signs other than `signs`, each as probable; `uniform` [B] says which."""
+    channels = signs.shape[3]
+    choice = 1 + tf.floor(tf.cast(uniform, tf.float64) * (2.0**channels - 1))  # its bits: the channels that turn
+    turned = tf.floor(choice[:, tf.newaxis] / 2.0 ** np.arange(channels)) % 2 == 1
+    return tf.where(turned[:, tf.newaxis, tf.newaxis], -signs, signs)
 
 
 def _normalise(perturbation: tf.Tensor, axis: list[int]) -> tf.Tensor:
