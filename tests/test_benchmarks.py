@@ -6,11 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.suite import charts, evaluation, nets, plan, process, results, targets, timing, training_plan
+from benchmarks.suite import charts, evaluation, main, nets, plan, process, results, targets, timing, training_plan
 from wca_tf.errors import InputError
 from wca_tf.files import write_json
 
@@ -117,7 +118,7 @@ def test_never_fewer_images_than_a_pass_that_costs_no_more_each():
         for images, least in ((1, 1), (32, 32), (256, plan.LEAST_IMAGES)):
             for draws in (0, 10):
                 found = planned(plan.Cell(attack, "resnet18", images, draws), budget=0.1)[0]
-                assert found[plan.OURS] == (images, 1), attack
+                assert found[plan.OURS] == (images, plan.ATTACKS[attack].least), attack
                 assert all(work[0] >= least for work in found.values()), attack
 
 
@@ -126,6 +127,26 @@ def test_a_contender_that_would_take_too_long_is_left_out_and_the_reason_told():
     assert set(found) == {plan.OURS, plan.DETERMINISTIC}
     assert set(left_out) == {plan.REPEAT, "Foolbox", "torchattacks"}
     assert left_out["Foolbox"] == "a run on 32 images would take about 77 s"
+
+
+def test_a_search_is_never_its_start_alone():
+    """Of one query Square makes the start, and peers make three passes more."""
+    contenders, *_ = plan.attack_contenders(plan.Cell("square", "resnet18", 256, 0), plan.FULL, PASSES, 0.1, rounds=3)
+    assert all(each.told["queries_per_image"] >= 10 for each in contenders)
+
+
+def test_a_peer_is_timed_by_what_its_passes_are_worth():
+    """Ten queries in 13 passes, and in 33 where a query takes three: as 13 and as 11."""
+    for factor, passes, made in ((1.0, 13.0, 13), (3.0, 33.0, 11)):
+        result = {"queries_per_image": 10, "seconds": [0.2, 0.4], "median": 0.3, "forward_passes": passes}
+        counted = result | {"passes_per_unit": factor}
+        main.count_passes(counted, "queries_per_image")
+        assert counted["queries_per_image"] == made
+        np.testing.assert_allclose(counted["seconds"], np.array([0.2, 0.4]) * 10 / made)
+        np.testing.assert_allclose(counted["median"] * made, 0.3 * 10)
+    ours = {"queries_per_image": 10, "seconds": [0.2], "median": 0.2}
+    main.count_passes(ours, "queries_per_image")
+    assert ours["seconds"] == [0.2]
 
 
 def test_a_result_says_what_it_was_reduced_from():

@@ -72,6 +72,7 @@ def main() -> None:
                 **settings,
                 "target_draws": sizes.target_draws,
                 "least_images": plan.LEAST_IMAGES,
+                "least_queries": plan.ATTACKS["square"].least,
                 "longest": plan.LONGEST,
             },
             ROOT / "benchmarks" / "peers.txt",
@@ -198,6 +199,7 @@ def measure_attack(suite: Suite, cell: plan.Cell, group: str) -> dict[str, Any]:
     unit = plan.ATTACKS[cell.attack].unit
     for result in measured.values():
         if "median" in result:
+            count_passes(result, f"{unit}_per_image")
             result["seconds_per_image"] = result["median"] * result[f"{unit}_per_image"]
     found = {
         **dataclasses.asdict(cell),
@@ -210,6 +212,15 @@ def measure_attack(suite: Suite, cell: plan.Cell, group: str) -> dict[str, Any]:
     fastest = min(peers, key=lambda name: measured[name]["median"], default=None)
     net = suite.results.values["agreement"][cell.net]
     return {**found, "fastest_peer": fastest, "peak_share": peak_share(cell, found, net, seconds, suite.sizes)}
+
+
+def count_passes(result: dict[str, Any], counted: str) -> None:
+    """Divide a peer's times by what its passes are worth, where it makes more of them than it was asked for."""
+    if "passes_per_unit" in result:
+        made = result["forward_passes"] / result["passes_per_unit"]
+        share, result[counted] = result[counted] / made, made
+        result["seconds"] = [seconds * share for seconds in result["seconds"]]
+        result["median"] *= share
 
 
 def ratios(measured: dict[str, Any], name: str) -> dict[str, float]:

@@ -42,6 +42,8 @@ class AttackSpec:
         counted: how many of them `units` are.
         forward, gradient: passes of the net, forward alone and forward and back.
         weight: of its cells' time.
+        least: units that every contender makes, whatever the time: with fewer nothing of the attack's own is timed.
+        by_passes: peers' times are divided by the units that their passes would be, as they make some before and after.
         alone: an image fills a pass by itself, so that fewer images cost no more each.
     """
 
@@ -50,6 +52,8 @@ class AttackSpec:
     forward: Callable[[int, int], int] = lambda units, population: 0
     gradient: Callable[[int, int], int] = lambda units, population: 0
     weight: float = 1.0
+    least: int = 1
+    by_passes: bool = False
     alone: bool = False
 
 
@@ -79,7 +83,7 @@ ATTACKS = {
     "pgd_restarts": AttackSpec("gradients", _restarted, lambda units, population: RESTARTS + 1, _restarted),
     "cw": AttackSpec("gradients", _searched, gradient=_searched),
     "apgd": AttackSpec("gradients", _and_start, gradient=_and_start),
-    "square": AttackSpec("queries", _units, forward=_units),
+    "square": AttackSpec("queries", _units, forward=_units, least=10, by_passes=True),  # of one query, it is the start
     "n_pixel": AttackSpec("queries", _candidates, forward=_candidates, alone=True),
 }
 # The draws of the net's noise that a library's attack averages over; an attack that is not named it does not have.
@@ -281,9 +285,9 @@ class Estimate:
 
     def fit(self, asked: tuple[int, int], least: int, limit: float) -> tuple[int, int]:
         """(images, units): what was asked, or fewer units, then fewer images down to `least`, for `limit` seconds."""
-        images = asked[0]
-        units = next((u for u in range(asked[1], 1, -1) if self.seconds(images, u) <= limit), 1)
-        if units == 1:
+        images, fewest = asked[0], min(ATTACKS[self.cell.attack].least, asked[1])
+        units = next((u for u in range(asked[1], fewest, -1) if self.seconds(images, u) <= limit), fewest)
+        if units == fewest:
             images = next((n for n in range(images, least, -1) if self.seconds(n, units) <= limit), least)
         return images, units
 
@@ -299,6 +303,8 @@ def _contender(entrant: Entrant, cell: Cell, sizes: Sizes, work: tuple[int, int]
         job |= {"images": each_pass, "passes": -(-images * counted // each_pass)}
     if work != asked and not entrant.one_image:
         told["reduced_from"] = {"images": asked[0], "units": asked[1]}
+    if spec.by_passes and entrant.worker == "peers":
+        told["passes_per_unit"] = entrant.factor
     if entrant.note:
         told["note"] = entrant.note
     return Contender(entrant.name, entrant.worker, job, images * counted, told)
