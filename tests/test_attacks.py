@@ -241,6 +241,7 @@ def test_unusable_epsilon(name, epsilon):
         *("pdg", "", "pgd:stepz=3", "pgd:steps=3.5", "pgd:steps=0", "pgd:norm=l1", "pgd:steps", "pgd:targeted=maybe"),
         *("cw:norm=l2", "cw:confidence=-1", "cw:confidence=nan", "cw:objective=hinge", "n_pixel:pixels=0"),
         *("square:bound=-0.1", "transfer:climbs=nothing", "pgd_restarts:restarts=0", "random_sampling:points=1e4"),
+        *("square:bound=2", "square:initial_share=1.1", "n_pixel:bound=1.5", "apgd_ce:rho=2"),  # shares
     ],
 )
 def test_unusable_text(text):

@@ -83,7 +83,7 @@ ATTACKS = {
     "pgd_restarts": AttackSpec("gradients", _restarted, lambda units, population: RESTARTS + 1, _restarted),
     "cw": AttackSpec("gradients", _searched, gradient=_searched),
     "apgd": AttackSpec("gradients", _and_start, gradient=_and_start),
-    "square": AttackSpec("queries", _units, forward=_units, least=10, by_passes=True),  # of one query, it is the start
+    "square": AttackSpec("queries", _units, forward=_units, weight=3.0, least=10, by_passes=True),  # one is its start
     "n_pixel": AttackSpec("queries", _candidates, forward=_candidates, alone=True),
 }
 # The draws of the net's noise that a library's attack averages over; an attack that is not named it does not have.

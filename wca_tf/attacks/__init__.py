@@ -123,7 +123,7 @@ _OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
 _CHOICES = {"objective": _OBJECTIVES, "climbs": _OBJECTIVES, "norm": ("linf", "l2")}
 _CHOICES_OF = {("cw", "objective"): ("expected_margin", "margin", "z_margin")}  # where an attack has fewer
 _LEAST = {"population": 4}
-_MOST = {"crossover": 1.0}
+_MOST = dict.fromkeys(("crossover", "bound", "initial_share", "rho"), 1.0)
 _MOST_WHOLE = 1_000_000  # steps or draws; more is a slip of the pen
 _ZERO_IS_FINE = ("confidence", "bound")
 

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -164,16 +165,20 @@ class BallAttack(Attack):
 
 
 def _check_fields(attack: Any) -> None:
-    """Whole numbers from 1 to a million, and other numbers above 0: what every attack's parameters are."""
+    """Whole numbers from 1 to a million, and other numbers above 0: what every attack's parameters are.
+
+    A field's metadata say otherwise: "zero" allows 0, "largest" is the largest that is allowed.
+    """
     for field in dataclasses.fields(attack):
         value = getattr(attack, field.name)
         if field.name == "epsilon" or isinstance(value, bool):
             continue
         if isinstance(value, int) and not 1 <= value <= MOST:
             raise InputError(f"expected {field.name} from 1 to {MOST}, received {value}")
-        smallest_is_zero = field.metadata.get("zero", False)
-        if isinstance(value, float) and not (0 < value < math.inf or (smallest_is_zero and value == 0)):
-            raise InputError(f"expected {field.name} above 0{' or 0' * smallest_is_zero}, received {value}")
+        zero, largest = field.metadata.get("zero", False), field.metadata.get("largest", sys.float_info.max)
+        if isinstance(value, float) and not (0 < value <= largest or (zero and value == 0)):
+            bounds = ("0 or more" if zero else "above 0") + f", at most {largest:g}" * ("largest" in field.metadata)
+            raise InputError(f"expected {field.name} {bounds}; received {value}")
 
 
 @functools.lru_cache(maxsize=64)

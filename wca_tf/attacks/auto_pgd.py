@@ -30,7 +30,7 @@ class AutoPGD(BallAttack):
 
     objective: str = "ce"
     steps: int = 100
-    rho: float = 0.75
+    rho: float = dataclasses.field(default=0.75, metadata={"largest": 1.0})
 
     @property
     def passes(self) -> int:

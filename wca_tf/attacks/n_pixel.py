@@ -35,7 +35,7 @@ class NPixel(Attack):
     generations: int = 1000
     crossover: float = 0.7
     mutation: float = 0.5
-    bound: float = dataclasses.field(default=0.01, metadata={"zero": True})
+    bound: float = dataclasses.field(default=0.01, metadata={"zero": True, "largest": 1.0})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,8 +36,8 @@ class SquareAttack(BallAttack):
     """
 
     queries: int = 5000
-    initial_share: float = 0.8
-    bound: float = dataclasses.field(default=0.01, metadata={"zero": True})
+    initial_share: float = dataclasses.field(default=0.8, metadata={"largest": 1.0})
+    bound: float = dataclasses.field(default=0.01, metadata={"zero": True, "largest": 1.0})
 
     @property
     def passes(self) -> int:
@@ -148,7 +148,7 @@ def _linf_proposal(
 
 
 def _other_signs(signs: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """[B, 1, 1, channels]: signs other than `signs`, each as probable; `uniform` [B] says which."""
+    """[B, 1, 1, channels]: signs other than `signs`, each as probable (up to 24 channels); `uniform` [B] says which."""
     channels = signs.shape[3]
     choice = 1 + tf.floor(tf.cast(uniform, tf.float64) * (2.0**channels - 1))  # its bits: the channels that turn
     turned = tf.floor(choice[:, tf.newaxis] / 2.0 ** np.arange(channels)) % 2 == 1

@@ -23,7 +23,7 @@ class WorstCase(BallAttack):
         bound: an image is lost when its P(correct) is at most this.
     """
 
-    bound: float = dataclasses.field(default=0.01, metadata={"zero": True})
+    bound: float = dataclasses.field(default=0.01, metadata={"zero": True, "largest": 1.0})
 
     @abc.abstractmethod
     def rounds(self) -> Sequence[tuple[BallAttack, int]]:
@@ -83,7 +83,7 @@ class AutoAttackRand(WorstCase):
 
     eot_samples: int = dataclasses.field(default=20, kw_only=True)
     steps: int = 100
-    rho: float = 0.75
+    rho: float = dataclasses.field(default=0.75, metadata={"largest": 1.0})
 
     def rounds(self) -> Sequence[tuple[BallAttack, int]]:
         return [(self._auto_pgd(objective), 1) for objective in ("ce", "dlr")]
