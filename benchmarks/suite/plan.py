@@ -134,7 +134,7 @@ FULL = Sizes(
     target_draws=50,
 )
 SMOKE = Sizes(
-    grid=(("lenet_plus_plus", (2,), (0, 2), tuple(ATTACKS)), ("resnet18", (1,), (2,), ("pgd",))),
+    grid=(("lenet_plus_plus", (2,), (0, 2), tuple(ATTACKS)), ("resnet18", (1,), (0, 2), ("pgd",))),
     units={"fgsm": 1, "pgd": 2, "pgd_restarts": 1, "cw": 2, "apgd": 2, "square": 3, "n_pixel": 1},
     population=20,
     known=4,
