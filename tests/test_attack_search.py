@@ -30,6 +30,7 @@ from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.n_pixel import NPixel, paint
 from wca_tf.attacks.square import SquareAttack
 from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in, make_seed
 
 LARGE = (20, 20, 3)
@@ -171,6 +172,15 @@ def test_sides_of_squares(queries, norm, least):
         expected = [side + (side % 2 == 0) for side in expected]
     assert sides == expected
     assert numbers == list(range(1, queries))  # each its own random numbers, and none the start's
+
+
+@pytest.mark.parametrize("share", ["bound", "initial_share"])
+def test_shares_are_at_most_one(share):
+    """Whole numbers too: a bound of 2 would end the search at its start."""
+    for value in (2, 1.5):
+        with pytest.raises(InputError, match=f"{share} .*at most 1; received {value}"):
+            SquareAttack(0.1, **{share: value})
+    SquareAttack(0.1, **{share: 1})
 
 
 def test_sides_fit_small_images():

@@ -171,12 +171,12 @@ def _check_fields(attack: Any) -> None:
     """
     for field in dataclasses.fields(attack):
         value = getattr(attack, field.name)
-        if field.name == "epsilon" or isinstance(value, bool):
+        if field.name == "epsilon":
             continue
-        if isinstance(value, int) and not 1 <= value <= MOST:
+        if field.type is int and not 1 <= value <= MOST:
             raise InputError(f"expected {field.name} from 1 to {MOST}, received {value}")
         zero, largest = field.metadata.get("zero", False), field.metadata.get("largest", sys.float_info.max)
-        if isinstance(value, float) and not (0 < value <= largest or (zero and value == 0)):
+        if field.type is float and not (0 < value <= largest or (zero and value == 0)):
             bounds = ("0 or more" if zero else "above 0") + f", at most {largest:g}" * ("largest" in field.metadata)
             raise InputError(f"expected {field.name} {bounds}; received {value}")
 
