@@ -31,14 +31,18 @@ def numpy_objective(model, images, labels):
     features = images.reshape(len(images), -1) @ bottleneck + bottleneck_bias
     logits = (features + next_noise(model, len(images))) @ weights + bias
     noise_free, rows = features @ weights + bias, np.arange(len(images))
-    margins = [row[label] - np.delete(row, label).max() for row, label in zip(noise_free, labels, strict=True)]
-    variances = np.diagonal(weights.T @ scale @ scale.T @ weights)
+    rivals = np.where(np.arange(noise_free.shape[1]) == labels[:, np.newaxis], -np.inf, noise_free).argmax(axis=1)
+    margins = noise_free[rows, labels] - noise_free[rows, rivals]
+    logit_covariance = weights.T @ scale @ scale.T @ weights
+    variances = np.diagonal(logit_covariance)
+    of_differences = variances[labels] + variances[rivals] - 2 * logit_covariance[labels, rivals]
     report = {
         "ce": np.mean(logsumexp(logits, axis=1) - logits[rows, labels]),
         "alignment": np.log(variances).sum(),
         "penalty": model.weight_decay / 2 * ((weights**2).sum() + (scale**2).sum()),
         "accuracy": np.mean(logits.argmax(axis=1) == labels),
-        "noise_to_margin": np.mean(np.sqrt(variances)[labels]) / np.mean(np.abs(margins)),
+        "noise_to_margin": np.mean(np.sqrt(of_differences)) / np.mean(np.abs(margins)),
+        "common_noise_share": logit_covariance.sum() / (len(variances) * variances.sum()),
     }
     return {**report, "loss": report["ce"] - report["alignment"] + report["penalty"]}
 
@@ -64,6 +68,21 @@ def test_noise_to_margin_of_a_training_step_is_that_of_the_weights_before_it(cov
     expected = numpy_objective(model, images, labels)["noise_to_margin"]
     history = model.fit(images, labels, batch_size=len(images), shuffle=False, verbose=0).history
     assert np.isclose(history["noise_to_margin"][0], expected, rtol=1e-4)
+
+
+def test_noise_that_all_classes_share_is_not_counted_as_noise():
+    """All of L's variance on a direction along which every class has the same weight moves every logit alike."""
+    images, labels = toy_data()
+    model = make_model("anisotropic")
+    kernel = np.random.default_rng(0).normal(size=(DIMENSIONS, CLASSES))
+    kernel[0] = 1.0
+    model.classifier.kernel.assign(kernel)
+    scale_tril = 1e-3 * np.eye(DIMENSIONS)
+    scale_tril[0, 0] = 100.0
+    model.noise.assign_scale_tril(scale_tril)
+    report = model.evaluate(images, labels, verbose=0, return_dict=True)
+    assert report["noise_to_margin"] < 0.01
+    assert 0.9999 < report["common_noise_share"] <= 1
 
 
 @each_noise
@@ -106,7 +125,7 @@ def test_fit_lowers_cross_entropy_and_reports_the_documented_names(covariance):
     images, labels = toy_data()
     model = make_model(covariance, weight_decay=1.0)
     history = model.fit(images, labels, batch_size=8, epochs=10, verbose=0).history
-    noise_names = {"alignment", "noise_to_margin"} if covariance != "none" else set()
+    noise_names = {"alignment", "noise_to_margin", "common_noise_share"} if covariance != "none" else set()
     assert set(history) == {"loss", "ce", "penalty", "accuracy"} | noise_names
     assert np.mean(history["ce"][-3:]) < 0.8 * history["ce"][0]
     assert np.mean(history["accuracy"][-3:]) > history["accuracy"][0]

@@ -22,7 +22,8 @@ from wca_tf.optimizer import compile_model
 from wca_tf.training import EpochRecorder, new_model, train
 
 COMMON_KEYS = {"epoch", "loss", "accuracy", "ce", "penalty", "val_loss", "val_accuracy", "val_ce", "val_penalty"}
-NOISE_KEYS = {"alignment", "noise_to_margin", "val_alignment", "val_noise_to_margin"}
+NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
+NOISE_KEYS = {prefix + name for prefix in ("", "val_") for name in NOISE_METRICS}
 
 
 def weights(path):

@@ -43,6 +43,25 @@ def logit_difference_scale(scale: tf.Tensor) -> tf.Tensor:
     return tf.norm(scale[:, tf.newaxis, :] - scale[tf.newaxis, :, :], axis=2)
 
 
+def common_noise_share(scale: tf.Tensor) -> tf.Tensor:
+    """Return 1ᵀK1 / (C tr K), a scalar in [0, 1]: the share of the logits' variance that all classes have in common.
+
+    Noise that moves every logit alike cancels in every difference of logits, and so in every answer. The share is 1/C
+    for independent noise of equal size on each class, and 1 for noise that no answer can show. It is 0 without noise.
+
+    Args:
+        scale: A [C, D] with K = A Aᵀ, from `logit_scale`.
+
+    >>> float(common_noise_share(tf.constant([[3.0], [3.0]]))), float(common_noise_share(tf.eye(4)))
+    (1.0, 0.25)
+    """
+    scale = tf.convert_to_tensor(scale)
+    scale = tf.math.divide_no_nan(scale, tf.reduce_max(tf.abs(scale)))  # else squares of large noise overflow
+    common = tf.reduce_sum(tf.square(tf.reduce_sum(scale, axis=0)))
+    total = tf.reduce_sum(tf.square(scale)) * scale.shape[0]
+    return tf.minimum(tf.math.divide_no_nan(common, total), 1.0)  # at 1, rounding
+
+
 def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
     """(mu_y − mu_j) / √(K_yy + K_jj − 2 K_yj) for each class j, [B, C], Inf at the label: Theorem 1's ratio by rival.
 
@@ -80,6 +99,16 @@ def soft_z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_sc
     """
     z = z_margins(noise_free_logits, labels, difference_scale)
     return -tf.reduce_logsumexp(-SOFTNESS * z, axis=1) / SOFTNESS
+
+
+def nearest_rival(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return argmax_{j≠y} h_j, int64 [..., B], from logits [..., B, C].
+
+    >>> nearest_rival(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
+    [2]
+    """
+    is_label = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    return tf.argmax(tf.where(is_label, -math.inf, logits), axis=-1)
 
 
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

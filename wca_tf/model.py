@@ -22,6 +22,7 @@ NOISE_LAYERS: dict[str, dict[str, type[GaussianFeatureNoise] | None]] = {
     "paper": {"none": None, "isotropic": IsotropicNoise, "anisotropic": AnisotropicNoise},
     "official": {"none": None, "isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise},
 }
+NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
 DRAWN_DIM = 2  # a plane, to look at: the paper's figure of weights and covariance has fewer dimensions than classes
 
 
@@ -93,7 +94,7 @@ class WCANet(DistributedModel):
         self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
         for part in (self.backbone, self.bottleneck, self.classifier):
             part.trainable = part.trainable and not noise_alone
-        names = ("ce", "penalty", "accuracy", *(("alignment", "noise_to_margin") if self.noise else ()))
+        names = ("ce", "penalty", "accuracy", *(NOISE_METRICS if self.noise else ()))
         self.means = [keras.metrics.Mean(name=name) for name in names]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -200,8 +201,9 @@ class WCANet(DistributedModel):
     ) -> dict[str, tf.Tensor]:
         """Every metric of the global batch, and its "weight"; raises InvalidArgumentError when the loss is NaN or Inf.
 
-        noise_to_margin is √K_yy averaged over the batch, over the mean size of the noise-free margin
-        |min_j (mu_y − mu_j)|.
+        noise_to_margin is the deviation of h_y − h_j averaged over the batch, j the label's nearest rival, over the
+        mean size of the noise-free margin |mu_y − mu_j|. common_noise_share is the share of the logits' variance that
+        cancels in all such differences (`alignment.common_noise_share`).
         """
         labels = _flat(labels)
         rows = tf.cast(tf.size(labels), tf.float32)
@@ -212,14 +214,17 @@ class WCANet(DistributedModel):
             tf.reduce_sum(weight * tf.cast(tf.argmax(logits, 1) == labels, tf.float32)),
         ]
         if self.noise:
-            margins = tf.abs(alignment.margin(self.classifier(features), labels))
-            deviations = tf.gather(tf.norm(self.logit_scale, axis=1), labels)
+            noise_free, scale = self.classifier(features), self.logit_scale
+            margins = tf.abs(alignment.margin(noise_free, labels))
+            rivals = alignment.nearest_rival(noise_free, labels)
+            deviations = tf.norm(tf.gather(scale, labels) - tf.gather(scale, rivals), axis=1)
             sums += [tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins)]
         total = tf.unstack(sum_over_replicas(tf.stack(sums)))
         cross_entropy, accuracy = (tf.math.divide_no_nan(each, total[0]) for each in total[1:3])
         values = {"weight": total[0], "ce": cross_entropy, "accuracy": accuracy, **terms}
         if self.noise:
             values["noise_to_margin"] = tf.math.divide_no_nan(total[3], total[4])
+            values["common_noise_share"] = alignment.common_noise_share(scale)
         loss = values["ce"] + terms["penalty"] - terms.get("alignment", 0.0)
         return {**values, "loss": tf.debugging.check_numerics(loss, "training diverged: the loss")}
 
