@@ -53,6 +53,14 @@ def test_a_hundred_classes(spread):
     np.testing.assert_allclose(probabilities[classes], expected, atol=2e-3)
 
 
+def test_tiny_noise_on_one_difference_counts_beside_large_noise_on_the_others():
+    deviation = np.array([1e-11, 1.0, 1.0, 1.0])
+    upper = deviation * np.array([-0.5, 0.3, 1.0, 2.0])
+    scale = np.concatenate([np.zeros((1, 4)), np.diag(deviation)])
+    mean = np.append(0.0, -upper)[np.newaxis].astype(np.float32)
+    assert abs(in_graph(scale)(mean).numpy()[0, 0] - np.prod(norm.cdf(upper / deviation))) < 1e-3
+
+
 def test_noise_in_fewer_dimensions_than_rivals():
     mean, scale = random_logits(10, 2, 8, 2)  # a plane: the covariance of the differences is singular
     np.testing.assert_allclose(in_graph(scale)(mean).numpy(), every_class(mean, scale), atol=1e-2)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
 from wca_tf.orthant import probability_correct
@@ -35,6 +36,104 @@ def assert_agrees_with_monte_carlo(mean, labels, scale, **options):
     standard_error = np.sqrt(probability * (1 - probability) / DRAWS)
     difference = np.abs(probability - monte_carlo(mean, labels, scale))
     assert np.all(difference <= error + 4 * standard_error)
+
+
+def nearly_parallel_differences(examples, classes, levels, seed=0):
+    """Upper limits u, loads b and own deviations r [B, C−1]: the differences are u_j + b_j g + r_j e_j, g and e normal.
+
+    An example's r/b is of the order of 10^level, its level drawn from the interval `levels`. Some loads are negative.
+    """
+    rng = np.random.default_rng(seed)
+    shape = (examples, classes - 1)
+    load = rng.choice([-1.0, 1.0], shape, p=[0.2, 0.8]) * np.exp(rng.normal(0, 0.3, shape))
+    own = np.abs(load) * 10 ** rng.uniform(*levels, (examples, 1)) * rng.uniform(0.3, 1, shape)
+    scatter = 10 ** rng.uniform(-3, 0, (examples, 1)) * rng.standard_normal(shape)
+    return np.abs(load) * (rng.normal(1.0, 1.2, (examples, 1)) + scatter), load, own
+
+
+def one_dimensional_integral(upper, load, own, nodes=24, widest=9):
+    """P(all differences > 0) [B]: the integral over g by Gauss-Legendre between cuts that follow every step.
+
+    Given g the differences are independent; the j-th factor is a step at u_j/b_j, |r_j/b_j| wide.
+    """
+    multiples = np.arange(-widest, widest + 1)
+    steps = (upper / load)[..., np.newaxis] + (own / np.abs(load))[..., np.newaxis] * multiples
+    coarse = np.broadcast_to(multiples, (len(upper), len(multiples)))
+    cuts = np.sort(np.clip(np.concatenate([coarse, steps.reshape(len(upper), -1)], axis=1), -widest, widest), axis=1)
+    position, weight = np.polynomial.legendre.leggauss(nodes)
+    total = np.zeros(len(upper))
+    for start, end in zip(cuts.T[:-1], cuts.T[1:], strict=True):
+        g = ((start + end)[:, np.newaxis] + (end - start)[:, np.newaxis] * position) / 2
+        integrand = norm.pdf(g)
+        for j in range(upper.shape[1]):
+            integrand *= ndtr((upper[:, [j]] - load[:, [j]] * g) / own[:, [j]])
+        total += (end - start) / 2 * (integrand @ weight)
+    return total
+
+
+def probabilities_of_differences(upper, load, own):
+    """P(correct) [B] and its error [B], every example with an A [C, C] of its own and a label in turn."""
+    common = np.random.default_rng(1).standard_normal(upper.shape[1] + 1)
+    results = []
+    for example in range(len(upper)):
+        label = example % len(common)
+        differences = np.column_stack([load[example], np.diag(own[example])])
+        scale = np.insert(common - differences, label, common, axis=0)
+        mean = np.insert(-upper[example], label, 0.0)
+        results.append(probability_correct(mean[np.newaxis], np.array([label]), scale))
+    probability, error = np.array(results)[..., 0].T
+    return probability, error
+
+
+@pytest.mark.parametrize(
+    "classes, examples, levels",
+    [(3, 3000, (-12, -1)), (4, 300, (-12, -1)), (4, 300, (-0.8, -0.3)), (10, 80, (-12, -1))],
+)
+def test_the_stated_error_holds_where_differences_are_almost_parallel(classes, examples, levels):
+    problem = nearly_parallel_differences(examples, classes, levels)
+    probability, error = probabilities_of_differences(*problem)
+    difference = np.abs(probability - one_dimensional_integral(*problem))
+    assert np.mean(difference <= error + 1e-9) >= 0.95
+    assert np.mean(difference <= np.maximum(error, 5e-4)) >= 0.95
+    assert np.sum(difference > 2 * np.maximum(error, 5e-4)) <= 3 * examples / 3000
+
+
+@pytest.mark.parametrize("levels", [(-12, -1), (-1, 1)])
+def test_three_classes_have_a_closed_form(levels):
+    problem = nearly_parallel_differences(500, 3, levels)
+    probability, error = probabilities_of_differences(*problem)
+    assert np.allclose(probability, one_dimensional_integral(*problem), rtol=0, atol=1e-9)
+    assert np.all(error == 0)
+
+
+@pytest.mark.parametrize("ratio", [1.0, -1.0])
+def test_three_classes_with_parallel_differences_give_a_half_line_or_interval(ratio):
+    noise = np.random.default_rng(0).standard_normal(5)
+    scale = np.stack([np.zeros(5), -noise, -ratio * noise])
+    first, second = np.random.default_rng(1).normal(size=(2, 200))
+    probability, _ = probability_correct(np.stack([np.zeros(200), -first, -second], axis=1), np.zeros(200, int), scale)
+    h, k = ndtr(first / np.linalg.norm(noise)), ndtr(second / np.linalg.norm(noise))
+    expected = np.minimum(h, k) if ratio > 0 else np.maximum(h + k - 1, 0)
+    assert np.allclose(probability, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("means", [(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)])
+def test_three_classes_that_tie_in_the_mean_agree_with_scipy(means):
+    scale = np.random.default_rng(0).standard_normal((3, 4))
+    probability, _ = probability_correct([[0.0, -means[0], -means[1]]], [0], scale)
+    difference = scale[1:] - scale[0]
+    expected = multivariate_normal.cdf(means, cov=difference @ difference.T)
+    assert np.isclose(probability[0], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("classes", [3, 4, 10])
+def test_tiny_noise_on_one_difference_counts_beside_large_noise_on_the_others(classes):
+    deviation = np.ones(classes - 1)
+    deviation[0] = 1e-11
+    upper = deviation * np.linspace(-0.5, 2.0, classes - 1)
+    scale = np.concatenate([np.zeros((1, classes - 1)), np.diag(deviation)])
+    probability, error = probability_correct(np.append(0.0, -upper)[np.newaxis], np.array([0]), scale)
+    assert abs(probability[0] - np.prod(ndtr(upper / deviation))) <= error[0] + 1e-12
 
 
 def test_two_classes_have_a_closed_form():

@@ -14,7 +14,7 @@ SOBOL_SEED = 0
 FAR = 6.0
 # Standard deviations beyond which a normal number is not found in float64's cumulative distribution.
 WIDEST = 38.0
-# A conditional deviation this much below the largest is rounding: the difference is decided by the others.
+# A conditional deviation this much below the difference's own is rounding: the difference is decided by the others.
 SINGULAR = 1e-9
 # Numbers that one array of the integration has at most: 4 MB, which stay in a processor's cache.
 CHUNK = 500_000
@@ -116,7 +116,7 @@ def _triangular_factor(scale: tf.Tensor) -> tf.Tensor:
     diagonal = tf.linalg.diag_part(factor)
     factor *= tf.where(diagonal < 0, tf.constant(-1.0, tf.float64), 1.0)[:, tf.newaxis, :]
     diagonal = tf.linalg.diag_part(factor)
-    rounding = SINGULAR * tf.reduce_max(tf.abs(factor), axis=[1, 2])[:, tf.newaxis]
+    rounding = SINGULAR * tf.reduce_max(tf.abs(factor), axis=2)
     return tf.linalg.set_diag(factor, tf.where(diagonal < rounding, tf.zeros_like(diagonal), diagonal))
 
 
