@@ -24,6 +24,7 @@ _FEW = {
     "apgd_ce": ":steps=20",
     "apgd_dlr": ":steps=20",
     "auto_rand": ":steps=20",
+    "adaptive": ":steps=10:apgd_steps=10:queries=30",
     "cw": ":steps=100:searches=5:learning_rate=0.03:initial_constant=0.1",
     "n_pixel": ":population=20:generations=10",
     "square": ":queries=60",

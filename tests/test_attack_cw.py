@@ -84,7 +84,7 @@ def test_the_confidence_is_enforced(confidence, targeted):
     sign, classes = (-1, targets) if targeted else (1, labels)
 
     def mean_margin(images):
-        logits = target.logits(target.features(images), fold_in(make_seed(5), 0), 4)
+        logits = target.logits(target.features(images), fold_in(make_seed(5), 0), 4, tf.range(20))
         return sign * tf.reduce_mean(alignment.margin(logits, tf.repeat(classes[None], 4, axis=0)), axis=0).numpy()
 
     margin, had_it = mean_margin(found), mean_margin(images) <= -confidence
@@ -111,8 +111,9 @@ def test_images_already_wrong_stay():
     wrong = 1 - predictions(target, images)
     sure = np.minimum(-margins(target, images, wrong), 0.5).min() * 0.9
     for confidence in (0.0, sure):
-        adversarial = run(attack(confidence=confidence, steps=30), target, images, wrong)
-        np.testing.assert_array_equal(adversarial, images)
+        result = attack(confidence=confidence, steps=30).run(target, images, wrong, np.arange(len(images)), 0)
+        np.testing.assert_array_equal(result.images, images)
+        assert result.found.all()  # at distance 0, which is no failure
 
 
 def test_images_without_an_answer_come_back_unchanged():
@@ -120,7 +121,9 @@ def test_images_without_an_answer_come_back_unchanged():
     far = np.array([[0.0, -100.0]], np.float32)
     unreachable = linear_target(WEIGHTS, bias=far)
     images = tf.concat([random_images(4), random_images(2).numpy().round()], axis=0)
-    np.testing.assert_array_equal(run(attack(steps=50), unreachable, images, np.zeros(6, np.int64)), images)
+    nothing = attack(steps=50).run(unreachable, images, np.zeros(6, np.int64), np.arange(6), 0)
+    np.testing.assert_array_equal(nothing.images, images)
+    assert nothing.found.tolist() == [False] * 6
     target, images, labels = two_classes()
     most = np.abs(DIFFERENCE).sum()
     adversarial = run(attack(steps=50, confidence=float(most)), target, images, labels)
@@ -134,7 +137,7 @@ def test_under_noise_the_boundary_is_of_the_mean_of_the_draws(confidence):
     bias = still.noise_free_logits(tf.zeros([1, PIXELS]))
     target = linear_target(WEIGHTS, 0.4 * normal(2, 3, seed=62), bias)
     adversarial = run(attack(confidence=confidence, eot_samples=16), target, images, labels, seed=9)
-    logits = target.logits(target.features(images), fold_in(make_seed(9), 0), 16).numpy()
+    logits = target.logits(target.features(images), fold_in(make_seed(9), 0), 16, tf.range(len(images))).numpy()
     mean = logits.mean(axis=0) @ [1, -1] * np.where(labels == 0, 1, -1)
     expected = np.maximum(mean + confidence, 0) / np.linalg.norm(DIFFERENCE)
     distances = np.linalg.norm(perturbations(adversarial, images), axis=1)

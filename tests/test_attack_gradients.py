@@ -58,8 +58,8 @@ def test_expected_gradient_is_the_mean_of_naive_gradients(wide_target, draws):
     target, weights = wide_target
     images, seed = random_images(4), make_seed(3)
     features = target.features(images)
-    noise = target.logits(features, seed, draws)[:, 0] - target.noise_free_logits(features)[0]
-    feature_noise = noise @ tf.linalg.pinv(weights)  # z with z W = the noise of the logits
+    noise = target.logits(features, seed, draws, tf.range(4)) - target.noise_free_logits(features)
+    feature_noise = noise @ tf.linalg.pinv(weights)  # z [S, B, F] with z W = the noise of the logits
     total, values = np.zeros(images.shape, np.float64), np.zeros(4)
     for z in feature_noise:
         with tf.GradientTape() as tape:
@@ -78,7 +78,7 @@ def test_expected_gradient_is_the_mean_of_naive_gradients(wide_target, draws):
 def test_the_gradient_is_that_of_the_values(wide_target, objective):
     """Against central differences: their error is the third derivative times h², and float32 rounding over h."""
     target, _ = wide_target
-    images, seed, h = random_images(4), make_seed(3), 1e-2
+    images, seed, h = random_images(4), make_seed(3), 2e-4
     for targets in (None, np.array([1, 2, 0, 2])):
         if objective == "dlr" and targets is not None:
             continue  # needs four classes; its formula has a test of its own
@@ -91,7 +91,7 @@ def test_the_gradient_is_that_of_the_values(wide_target, objective):
         direction = normal(*images.shape, seed=30)
         slope = (values(images + h * direction) - values(images - h * direction)) / (2 * h)
         expected = np.sum(gradient * direction, axis=(1, 2, 3))
-        # The margins have kinks between the draws' nearest rivals: a few of the 20 draws may cross one within h.
+        # The margins have kinks between the draws' nearest rivals: hence the small h.
         np.testing.assert_allclose(slope, expected, rtol=0.05, atol=0.05 * np.abs(expected).max())
 
 
@@ -124,7 +124,8 @@ def test_many_draws_of_head_noise_are_made_in_parts(wide_target, draws, parts):
     for first, count in zip(itertools.accumulate([0, *parts[:-1]]), parts, strict=True):
         with tf.GradientTape() as tape:
             tape.watch(images)
-            logits = target.starting_at(first).logits(target.features(images), seed, count)
+            indices = tf.range(4) if draws < 1000 else None
+            logits = target.starting_at(first).logits(target.features(images), seed, count, indices)
             repeated = np.repeat(LABELS[np.newaxis], count, axis=0)
             losses = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
         total += tape.gradient(losses, images)

@@ -31,6 +31,7 @@ from wca_tf.attacks.n_pixel import NPixel, paint
 from wca_tf.attacks.square import SquareAttack
 from wca_tf.attacks.target import HeadNoiseTarget
 from wca_tf.errors import InputError
+from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
 
 LARGE = (20, 20, 3)
@@ -69,10 +70,10 @@ def test_n_pixel_changes_so_many_pixels_at_most(pixels):
 class OnePixelMore(NPixel):
     """Changes a pixel more than it may."""
 
-    def perturb(self, target, batch, epsilon, seed):
+    def search(self, target, batch, epsilon, seed):
         vectors = tf.constant([[0.0, pixel / 5, 1.0] for pixel in range(self.pixels + 1)])
         count = tf.shape(batch.images)[0]
-        return paint(batch.images, tf.repeat(tf.reshape(vectors, [1, -1]), count, axis=0))
+        return paint(batch.images, tf.repeat(tf.reshape(vectors, [1, -1]), count, axis=0)), {}
 
 
 def test_a_pixel_too_many_is_seen_from_outside():
@@ -137,6 +138,38 @@ def test_n_pixel_keeps_an_error_though_the_label_is_more_probable_there():
     assert np.all(predictions(target, run(attack, target, images, np.zeros(3, np.int64))) == 1)
     # What is an error already stays: painted, it would be right.
     np.testing.assert_array_equal(run(attack, target, images, np.ones(3, np.int64)), images)
+
+
+def test_n_pixel_tells_how_many_generations_each_image_was_searched():
+    """On a saturated net all candidates have a softmax of 1: the paper's rule stops after one generation."""
+    still, images = tanh_target(), random_images(8)
+    labels = predictions(still, images)
+    saturated = HeadNoiseTarget(still.features, lambda f: 1e5 * still.noise_free_logits(f), tf.zeros([4, 1]))
+    indices, few = np.arange(8), "n_pixel:population=10:generations=7"
+    result = build_attack(few).run(saturated, images, labels, indices, 0)
+    held = predictions(saturated, result.images) == labels
+    assert held.any() and np.all(result.generations[held] == 1)
+    assert np.all(result.generations <= 7) and result.found is None
+    longer = build_attack(f"{few}:objective=margin").run(saturated, images, labels, indices, 0)
+    np.testing.assert_array_equal(longer.generations, 7)  # no rule stops it
+    assert build_attack("fgsm", 0.1).run(still, images, labels, indices, 0).generations is None
+
+
+def test_n_pixel_on_the_margin_finds_what_saturation_hides():
+    """The softmax of a sure net is the same for every candidate; its margin is not."""
+    net, images, labels = (each[:12] if i else each for i, each in enumerate(noisy_net_of_100_pixels()))
+    target = HeadNoiseTarget(net.features, lambda f: 1e4 * net.noise_free_logits(f), 200 * net.logit_scale)
+    left = {}
+    for objective in ("probability", "margin"):
+        attack = build_attack(f"n_pixel:pixels=3:population=20:generations=20:objective={objective}")
+        left[objective] = expected_accuracy(target, run(attack, target, images, labels), labels)
+    assert left["margin"] < left["probability"] - 0.1
+
+
+@pytest.mark.parametrize("objective", ["ce", "z_margin"])
+def test_n_pixel_has_two_objectives(objective):
+    with pytest.raises(InputError, match="objective among probability, margin"):
+        NPixel(objective=objective)
 
 
 def test_n_pixel_does_not_depend_on_the_memory_budget(monkeypatch):
@@ -326,6 +359,45 @@ def test_square_lowers_the_mean_margin_of_a_random_net():
         means.append(np.mean(fresh.margin))
     assert means[0] > means[1] > means[2]
     assert means[2] < means[0] - 5 * np.sqrt(np.square(target.logit_scale).sum(axis=1).mean() / 50 / 30)
+
+
+def noisy_net_of_100_pixels():
+    """(target, images, labels): noise that is large beside the margins of a net that is not linear."""
+    inner, outer = tf.constant(normal(100, 16, seed=70) / 3), tf.constant(normal(16, 4, seed=71))
+    target = HeadNoiseTarget(
+        lambda images: tf.tanh((flatten(images) - 0.5) @ inner), lambda f: f @ outer, tf.constant(normal(4, 5, seed=72))
+    )
+    images = random_images(40, shape=(10, 10, 1))
+    return target, images, predictions(target, images)
+
+
+def expected_accuracy(target, images, labels):
+    logits = target.noise_free_logits(target.features(tf.convert_to_tensor(images))).numpy()
+    return probability_correct(logits, labels, target.logit_scale.numpy())[0].mean()
+
+
+def test_square_with_common_draws_is_as_strong_as_pgd_on_a_noisy_net():
+    """Proposals that meet their own draws are compared with the luckiest so far, and the search stalls."""
+    net = noisy_net_of_100_pixels()
+    left = {
+        text: expected_accuracy(net[0], run(build_attack(text, 0.05), *net), net[2])
+        for text in ("pgd:steps=40", "square:queries=300", "square:queries=300:fresh=true")
+    }
+    assert left["square:queries=300"] <= left["pgd:steps=40"] + 0.03
+    assert left["square:queries=300:fresh=true"] >= left["square:queries=300"] + 0.2
+
+
+def test_square_calls_no_image_lost_for_the_luck_of_its_draws():
+    """At P(correct) = 0.04 one image in eight has no hit in 50 draws, and none as few as 10 in 1,000."""
+    weight = 2 * special.ndtri(0.04)  # h_0 − h_1 ~ N(weight, 4)
+    target = HeadNoiseTarget(flatten, lambda f: tf.ones_like(f[:, :2]) * [weight, 0.0], tf.constant([[1.0], [-1.0]]))
+    images = random_images(400)
+    batch = batch_of(images, np.zeros(400))
+    attack = SquareAttack(0.1)
+    lucky = survival(target, target.features(images), batch, fold_in(make_seed(3), 1, 0), 50).probability == 0
+    held = tf.function(attack._survive)(target, images, batch, make_seed(3), tf.constant(0))
+    assert 20 < np.sum(lucky) < 90
+    assert np.all(held.probability > attack.bound)
 
 
 def test_square_asks_no_more_about_images_that_are_lost():

@@ -5,12 +5,23 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from attack_nets import NORMS, PIXEL_TOLERANCE, PIXELS, flatten, normal, predictions, random_images, run, tanh_target
+from attack_nets import (
+    NORMS,
+    PIXEL_TOLERANCE,
+    PIXELS,
+    flatten,
+    normal,
+    predictions,
+    random_images,
+    run,
+    seeded_net,
+    tanh_target,
+)
 
 from wca_tf.attacks import build_attack
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradients import survival
-from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
 
 CHEAP_DRAWS = 1000
@@ -109,3 +120,75 @@ def test_more_restarts_are_no_worse(target, labelled):
         shares.append(judged(target, run(attack, target, images, labels), labels)[0])
     # A draw at the edge may go either way by rounding.
     assert np.all(shares[1] <= shares[0] + 1.5 / CHEAP_DRAWS) and np.any(shares[1] < shares[0] - 1.5 / CHEAP_DRAWS)
+
+
+# Margins that start again, and the cascade
+
+
+def test_more_starts_of_z_margin_leave_no_image_better(target, labelled):
+    images, labels = labelled
+    once, more = (
+        judged(target, run(build_attack(f"z_margin:steps=5:restarts={times}", 0.05), target, images, labels), labels)
+        for times in (1, 6)
+    )
+    assert np.all(more[0] <= once[0] + 1.5 / CHEAP_DRAWS) and np.mean(more[0]) < np.mean(once[0])
+
+
+CASCADE = "adaptive:steps=5:apgd_steps=5:queries=30"
+
+
+def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
+    images, labels = labelled
+    attack = dataclasses.replace(build_attack(CASCADE, 0.05), bound=0.0)
+    share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
+    for number, (member, times) in enumerate(attack.rounds(target)):
+        assert times == 1
+        alone = run(member, target, images, labels, seed=fold_in(make_seed(3), number, 0))
+        assert np.all(share <= judged(target, tf.constant(alone), labels)[0] + 1.5 / CHEAP_DRAWS)
+
+
+def test_adaptive_spends_nothing_on_lost_images():
+    """Rows that pass the features: of lost images one, to see that they are."""
+    counted = tf.Variable(0, dtype=tf.int64)
+
+    def features(images):
+        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
+        return flatten(images)
+
+    weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
+    target = HeadNoiseTarget(features, lambda f: f @ weights + favour, tf.zeros([4, 1]))
+    attack, rows = build_attack(CASCADE, 0.1, eot_samples=2), {}
+    for lost in (8, 4, 0):
+        counted.assign(0)
+        run(attack, target, random_images(8), np.where(np.arange(8) < lost, 1, 0))
+        rows[lost] = counted.numpy() - 8 - 1  # and one image, to check that the transfer's source takes it
+    assert rows[8] == 0 and rows[4] == rows[0] / 2 > 0
+
+
+def kinds(attack, target):
+    """(class, what is climbed) of each member."""
+    return [(type(member).__name__, getattr(member, "climbs", member.climbed)) for member, _ in attack.rounds(target)]
+
+
+def test_adaptive_takes_the_attacks_that_the_net_allows(target):
+    attack = build_attack(CASCADE, 0.05)
+    ends = [("SquareAttack", None)]
+    exact = [("ProjectedGradient", "z_margin"), ("AutoPGD", "dlr"), ("Transfer", "margin")]
+    assert kinds(attack, target) == [*exact, ("Transfer", "dlr"), *ends]
+    assert kinds(attack, target.without_noise()) == exact + ends
+    drawn = RandomNetTarget(seeded_net)
+    averaged = [("ProjectedGradient", "expected_margin"), ("AutoPGD", "dlr")]
+    assert kinds(attack, drawn) == averaged + ends
+    known = RandomNetTarget(seeded_net, noise_free_logits=lambda x: seeded_net(x, make_seed(0)))
+    assert kinds(attack, known) == [*averaged, ("Transfer", "margin"), ("Transfer", "dlr"), *ends]
+    two = tanh_target(classes=2, scale=0.5)
+    assert ("AutoPGD", "expected_margin") in kinds(attack, two) and ("Transfer", "dlr") not in kinds(attack, two)
+
+
+def test_adaptive_attacks_nets_of_two_classes_with_noise_anywhere():
+    """For which DLR, the difference to the third class, is not defined."""
+    images = random_images(4)
+    net = RandomNetTarget(lambda x, seed: seeded_net(x, seed)[:, :2], draws_per_pass=5)
+    labels = tf.argmax(tf.reduce_mean(net.logits(images, make_seed(0), 20), axis=0), axis=1)
+    adversarial = run(build_attack(CASCADE, 0.1, eot_samples=5), net, images, labels)
+    assert np.any(adversarial != images)

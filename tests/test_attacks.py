@@ -80,7 +80,8 @@ def test_every_attack(noisy_target, labelled, text):
     changes = perturbations(adversarial, images)
     expected = np.full(len(images), True)
     if text.startswith("cw"):  # it leaves what is an error already, by the mean of its draws: nothing is nearer
-        logits = noisy_target.logits(noisy_target.features(images), fold_in(make_seed(0), 0), 50)
+        features = noisy_target.features(images)
+        logits = noisy_target.logits(features, fold_in(make_seed(0), 0), 50, tf.range(len(images)))
         expected = tf.reduce_mean(alignment.margin(logits, labels), axis=0).numpy() > 0
         assert expected.any() and not expected.all()
     np.testing.assert_array_equal(np.any(changes != 0, axis=1), expected)
@@ -261,7 +262,7 @@ def test_cw_takes_margins_alone(noisy_target, labelled, objective):
 def test_text_sets_parameters():
     attack = build_attack("z_margin:steps=3:random_start=false:relative_step_size=0.5", 0.2, eot_samples=4)
     expected = {"objective": "z_margin", "steps": 3, "random_start": False, "relative_step_size": 0.5}
-    assert attack == ProjectedGradient(0.2, eot_samples=4, **expected)
+    assert attack == RestartedPGD(0.2, eot_samples=4, restarts=1, **expected)
     assert build_attack("cw:confidence=0:targeted=true", eot_samples=4) == CarliniWagner(
         confidence=0.0, targeted=True, eot_samples=4
     )

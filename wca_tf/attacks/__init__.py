@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class AttackEntry:
-    """An attack's class, the parameters that `--attacks` can set with their defaults, and whether it has a radius."""
+    """An attack by name.
+
+    Attributes:
+        module, class_name: where its class is.
+        defaults: the parameters that `--attacks` can set.
+        has_radius: whether it stays within a ball of radius epsilon.
+        uses_gradients: whether it follows gradients of the attacked net.
+        paper_protocol: whether the paper has it.
+        adaptive: whether it is made for nets with noise.
+        algorithm: which version of its algorithm this is. Raise it with every change after which the same parameters
+            give other images: records of another number are made again.
+    """
 
     module: str
     class_name: str
@@ -26,47 +37,52 @@ class AttackEntry:
     has_radius: bool = True
     uses_gradients: bool = True
     paper_protocol: bool = False
+    adaptive: bool = False
+    algorithm: int = 2  # 1: draws were the same for all images of a batch
 
 
-def _projected(paper_protocol: bool = False, **changes: Any) -> AttackEntry:
-    defaults = {"objective": "ce", "steps": 10, "relative_step_size": 0.1, "random_start": True, "norm": "linf"}
-    defaults = {**defaults, "targeted": False, **changes}
-    return AttackEntry("projected_gradient", "ProjectedGradient", defaults, paper_protocol=paper_protocol)
+_PROJECTED = {"objective": "ce", "steps": 10, "relative_step_size": 0.1, "random_start": True}
+_BALL = {"norm": "linf", "targeted": False}
+
+
+def _projected(**changes: Any) -> AttackEntry:
+    defaults = {**_PROJECTED, **_BALL, **changes}
+    return AttackEntry("projected_gradient", "ProjectedGradient", defaults, paper_protocol=True)
+
+
+def _margin(objective: str) -> AttackEntry:
+    defaults = {**_PROJECTED, "objective": objective, "steps": 40, "restarts": 1, "bound": 0.01, **_BALL}
+    return AttackEntry("worst_case", "RestartedPGD", defaults, adaptive=True)
 
 
 def _auto_pgd(objective: str) -> AttackEntry:
-    defaults = {"objective": objective, "steps": 100, "rho": 0.75, "norm": "linf", "targeted": False}
+    defaults = {"objective": objective, "steps": 100, "rho": 0.75, **_BALL}
     return AttackEntry("auto_pgd", "AutoPGD", defaults)
 
 
-# The paper's attacks have its parameters (section 4.1); `margin` and `z_margin` are the adaptive attacks, whose
-# objectives do not saturate and know the noise's covariance. The others' parameters are their authors'.
+# The paper's attacks have its parameters (section 4.1). The objectives of `margin` and `z_margin` do not saturate, and
+# z_margin knows the noise's covariance; `adaptive` is a cascade that begins with it. The others have their authors'.
 ATTACKS: dict[str, AttackEntry] = {
-    "fgsm": _projected(True, steps=1, relative_step_size=1.0, random_start=False),
-    "bim": _projected(True, random_start=False),
-    "pgd": _projected(True),
+    "fgsm": _projected(steps=1, relative_step_size=1.0, random_start=False),
+    "bim": _projected(random_start=False),
+    "pgd": _projected(),
     "pgd_restarts": AttackEntry(
-        "worst_case",
-        "RestartedPGD",
-        {
-            "restarts": 100,
-            "objective": "ce",
-            "steps": 10,
-            "relative_step_size": 0.1,
-            "bound": 0.01,
-            "norm": "linf",
-            "targeted": False,
-        },
-        paper_protocol=True,
+        "worst_case", "RestartedPGD", {"restarts": 100, **_PROJECTED, "bound": 0.01, **_BALL}, paper_protocol=True
     ),
-    "margin": _projected(objective="margin", steps=40),
-    "z_margin": _projected(objective="z_margin", steps=40),
+    "margin": _margin("margin"),
+    "z_margin": _margin("z_margin"),
+    "adaptive": AttackEntry(
+        "worst_case",
+        "Adaptive",
+        {"steps": 40, "apgd_steps": 100, "queries": 1000, "bound": 0.01, **_BALL},
+        adaptive=True,
+    ),
     "apgd_ce": _auto_pgd("ce"),
     "apgd_dlr": _auto_pgd("dlr"),
     "auto_rand": AttackEntry(
         "worst_case",
         "AutoAttackRand",
-        {"steps": 100, "rho": 0.75, "bound": 0.01, "eot_samples": 20, "norm": "linf", "targeted": False},
+        {"steps": 100, "rho": 0.75, "bound": 0.01, "eot_samples": 20, **_BALL},
     ),
     "cw": AttackEntry(
         "carlini_wagner",
@@ -88,6 +104,7 @@ ATTACKS: dict[str, AttackEntry] = {
         "NPixel",
         {
             "pixels": 1,
+            "objective": "probability",
             "population": 400,
             "generations": 1000,
             "crossover": 0.7,
@@ -102,26 +119,29 @@ ATTACKS: dict[str, AttackEntry] = {
     "square": AttackEntry(
         "square",
         "SquareAttack",
-        {"queries": 5000, "initial_share": 0.8, "bound": 0.01, "norm": "linf", "targeted": False},
+        {"queries": 5000, "initial_share": 0.8, "bound": 0.01, "fresh": False, **_BALL},
         uses_gradients=False,
         paper_protocol=True,
     ),
     "random_sampling": AttackEntry(
         "random_sampling",
         "RandomSampling",
-        {"points": 10_000, "norm": "linf", "targeted": False},
+        {"points": 10_000, **_BALL},
         uses_gradients=False,
     ),
     "transfer": AttackEntry(
         "transfer",
         "Transfer",
-        {"source": "", "climbs": "margin", "steps": 40, "relative_step_size": 0.1, "norm": "linf", "targeted": False},
+        {"source": "", "climbs": "margin", "steps": 40, "relative_step_size": 0.1, **_BALL},
         uses_gradients=False,
     ),
 }
 _OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
 _CHOICES = {"objective": _OBJECTIVES, "climbs": _OBJECTIVES, "norm": ("linf", "l2")}
-_CHOICES_OF = {("cw", "objective"): ("expected_margin", "margin", "z_margin")}  # where an attack has fewer
+_CHOICES_OF = {  # where an attack has its own
+    ("cw", "objective"): ("expected_margin", "margin", "z_margin"),
+    ("n_pixel", "objective"): ("probability", "margin"),
+}
 _LEAST = {"population": 4}
 _MOST = dict.fromkeys(("crossover", "bound", "initial_share", "rho"), 1.0)
 _MOST_WHOLE = 1_000_000  # steps or draws; more is a slip of the pen

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +22,21 @@ from wca_tf.errors import InputError
 from wca_tf.seeds import make_seed
 
 MOST = 1_000_000  # steps or draws; more is a slip of the pen
+
+
+class AttackResult(NamedTuple):
+    """What an attack made.
+
+    Attributes:
+        images: float32 [B, H, W, channels].
+        found: bool [B], whether the attack found what it looked for: of an attack that searches the nearest image;
+            else None.
+        generations: whole numbers [B], how many generations each image was searched for, of n_pixel; else None.
+    """
+
+    images: tf.Tensor
+    found: np.ndarray | None = None
+    generations: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +63,22 @@ class Attack(abc.ABC):
         seed: int | tf.Tensor,
         targets: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Adversarial images [B, H, W, channels] within the attack's reach of `images` and in [0, 1].
+        """Return adversarial images [B, H, W, channels] within the attack's reach of `images` and in [0, 1].
+
+        It takes the arguments of `run`, and raises the same errors.
+        """
+        return self.run(target, images, labels, indices, seed, targets).images
+
+    def run(
+        self,
+        target: Target,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        indices: tf.Tensor,
+        seed: int | tf.Tensor,
+        targets: tf.Tensor | None = None,
+    ) -> AttackResult:
+        """Return adversarial images within the attack's reach of `images` and in [0, 1], and what the search tells.
 
         Args:
             target: the net.
@@ -66,24 +96,31 @@ class Attack(abc.ABC):
         images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
         check_inputs(images, labels, indices)
         if len(images) == 0:
-            return images
+            return AttackResult(images)
         classes = num_classes_of(target, images)
         check_labels(labels, classes)
         wanted = check_targets(self.targeted, targets, labels, classes)
         self.check_target(target, images)
         batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
         try:
-            adversarial = _graph(self.without_radius())(target, batch, self.radius, make_seed(seed))
+            adversarial, told = _graph(self.without_radius())(target, batch, self.radius, make_seed(seed))
         except tf.errors.InvalidArgumentError as error:
             if "the attack's" not in str(error):
                 raise
             raise InputError("expected finite gradients and logits, received NaN or Inf: the net overflows") from None
         self.check_reach(adversarial, images)
-        return adversarial
+        found, generations = (told[name].numpy() if name in told else None for name in ("found", "generations"))
+        return AttackResult(adversarial, None if found is None else found.astype(bool), generations)
 
     @abc.abstractmethod
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """The adversarial images, inside a graph; `epsilon` is a scalar that attacks without a radius ignore."""
+        """Return the adversarial images, inside a graph; attacks without a radius ignore the scalar `epsilon`."""
+
+    def search(
+        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Return `perturb`'s images, and int32 [B] numbers by the name of an attribute of `AttackResult`."""
+        return self.perturb(target, batch, epsilon, seed), {}
 
     @property
     @abc.abstractmethod
@@ -184,7 +221,7 @@ def _check_fields(attack: Any) -> None:
 @functools.lru_cache(maxsize=64)
 def _graph(attack: Attack) -> Any:
     """The attack as a graph."""
-    return sharded_graph(attack.perturb)
+    return sharded_graph(attack.search)
 
 
 def _gradient_is_zero(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:

@@ -75,6 +75,11 @@ class CarliniWagner(Attack):
         return self.searches * self.steps
 
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return self.search(target, batch, epsilon, seed)[0]
+
+    def search(
+        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         best = batch.images
         best_square = tf.fill([tf.shape(best)[0]], math.inf)
         constant = tf.fill(tf.shape(best_square), self.initial_constant)
@@ -84,7 +89,8 @@ class CarliniWagner(Attack):
             lower = tf.where(found, lower, tf.maximum(lower, constant))
             upper = tf.where(found, tf.minimum(upper, constant), upper)
             constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
-        return tf.where(per_image(best_square > 0), best, batch.images)  # to tanh space and back is not the identity
+        images = tf.where(per_image(best_square > 0), best, batch.images)  # to tanh space and back is not the identity
+        return images, {"found": tf.cast(best_square < math.inf, tf.int32)}
 
     def _search(
         self,

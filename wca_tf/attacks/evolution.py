@@ -45,14 +45,14 @@ class DifferentialEvolution:
         crossover: the probability that a coordinate is the mutant's, in [0, 1].
         mutation: the weight of the difference of two candidates.
         tolerance: a population has converged when the standard deviation of its energies is at most this share of
-            their mean's absolute value.
+            their mean's absolute value; None: it never has.
     """
 
     population: int = 400
     generations: int = 1000
     crossover: float = 0.7
     mutation: float = 0.5
-    tolerance: float = 0.01
+    tolerance: float | None = 0.01
 
     def __post_init__(self) -> None:
         if self.population < 4:
@@ -110,6 +110,8 @@ class DifferentialEvolution:
         return tf.where((trials < 0) | (trials > 1), draws[..., 3 + dimensions :], trials)
 
     def _converged(self, energies: tf.Tensor) -> tf.Tensor:
+        if self.tolerance is None:
+            return tf.zeros(tf.shape(energies)[0], tf.bool)
         return tf.math.reduce_std(energies, axis=1) <= self.tolerance * tf.abs(tf.reduce_mean(energies, axis=1))
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.objectives import OBJECTIVES, survival_of
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import CHEAP_DRAWS, Target
 from wca_tf.seeds import make_seed
 
 ZERO = tf.UnconnectedGradients.ZERO
@@ -72,6 +72,7 @@ def expected_gradient(
     The draws meet the features, so that noise in the head costs one pass for any number of draws. A net whose draws
     cost passes gets them in parts of `draws_per_pass`, whose gradients are averaged.
     """
+    indices = drawn_for(batch, draws)
     with tf.GradientTape(watch_accessed_variables=False) as outer:
         outer.watch(images)
         features = target.features(images)
@@ -79,7 +80,7 @@ def expected_gradient(
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
         with tf.GradientTape(watch_accessed_variables=False) as inner:
             inner.watch(features)
-            logits = target.logits(features, seed, draws)
+            logits = target.logits(features, seed, draws, indices)
             values = OBJECTIVES[objective](target, features, logits, batch)
         gradient = inner.gradient(values, features, unconnected_gradients=ZERO)
         return values, gradient, *survival_of(logits, batch)
@@ -95,6 +96,14 @@ def expected_gradient(
     return Ascent(values, gradient, features, Survival(_share(held, draws), margin))
 
 
+def drawn_for(batch: Batch, draws: int) -> tf.Tensor | None:
+    """Return `indices` for `Target.logits`: few draws differ from image to image, of many all images share one set.
+
+    The error of few draws that all images share would not average out over images.
+    """
+    return batch.indices if draws < CHEAP_DRAWS else None
+
+
 def _power_of_two(size: tf.Tensor) -> tf.Tensor:
     """The power of two next to each size, 0 or more; of those too small to divide by, the smallest that is not."""
     exponent = tf.math.round(tf.math.log(tf.maximum(size, SMALLEST)) / math.log(2))
@@ -102,10 +111,11 @@ def _power_of_two(size: tf.Tensor) -> tf.Tensor:
 
 
 def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:
-    """How far images with these features are from what the attack wants."""
+    """Return how far images with these features are from what the attack wants."""
+    indices = drawn_for(batch, draws)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return survival_of(target.logits(features, seed, draws), batch)
+        return survival_of(target.logits(features, seed, draws, indices), batch)
 
     held, margin = mean_over_draws(part, target, draws)
     return Survival(_share(held, draws), margin)

@@ -87,8 +87,10 @@ def check_objective(objective: str, target: Target, images: tf.Tensor, targeted:
 
 
 def num_classes_of(target: Target, images: tf.Tensor) -> int:
-    """C, from the logits of an image where the target does not say."""
-    return target.num_classes or int(target.logits(target.features(images[:1]), make_seed(0), 1).shape[-1])
+    """Return C; a target that does not know it yet is told what the logits of an image say."""
+    if target.num_classes is None:
+        target.num_classes = int(target.logits(target.features(images[:1]), make_seed(0), 1).shape[-1])
+    return target.num_classes
 
 
 def _goal(batch: Batch) -> tuple[float, tf.Tensor]:

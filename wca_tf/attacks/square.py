@@ -1,8 +1,9 @@
 """Square Attack (Andriushchenko et al., ECCV 2020): a black box, by random search over squares.
 
-For a random net a proposal is kept when the mean loss over fresh draws improves on the mean that its predecessor was
-kept for (Croce & Hein's variant for randomised defences); the search ends where at most `bound` of the draws give the
-label.
+On a random net all proposals of an image meet the same draws, so that a proposal is kept for what it changes and not
+for its luck. An attacker with the model can do so; the client of a server cannot repeat a draw. With `fresh` each
+proposal meets its own draws, and its mean loss is compared with the mean that its predecessor was kept for (Croce &
+Hein's variant for randomised defences): the luckiest so far, at which the search soon stalls.
 """
 
 import dataclasses
@@ -32,12 +33,15 @@ class SquareAttack(BallAttack):
     Attributes:
         queries: proposals per image; each costs a random net `eot_samples` answers.
         initial_share: p, of the pixels that the first squares cover.
-        bound: an image is lost when the share of draws that give its label is at most this.
+        bound: an image is lost, and its search over, when the share of draws that give its label is at most this: the
+            share of the `eot_samples` draws, and then of other draws, 1,000 where draws are cheap.
+        fresh: every proposal meets new draws.
     """
 
     queries: int = 5000
     initial_share: float = dataclasses.field(default=0.8, metadata={"largest": 1.0})
     bound: float = dataclasses.field(default=0.01, metadata={"zero": True, "largest": 1.0})
+    fresh: bool = False
 
     @property
     def passes(self) -> int:
@@ -47,7 +51,7 @@ class SquareAttack(BallAttack):
         shape = batch.images.shape[1:]
         start = _START[self.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
         best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
-        held = self._survive(target, best, batch, fold_in(seed, 1, 0))
+        held = self._survive(target, best, batch, seed, tf.constant(0))
         for first, last, size in self._phases(shape):
             best, held = self._search(target, batch, epsilon, seed, best, held, first, last, size)
         return best
@@ -62,8 +66,18 @@ class SquareAttack(BallAttack):
         starts = [0, *(i for i in range(1, len(sides)) if sides[i] != sides[i - 1]), len(sides)]
         return [(first + 1, last + 1, sides[first]) for first, last in itertools.pairwise(starts) if first < last]
 
-    def _survive(self, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor) -> Survival:
-        return survival(target, target.features(images), batch, seed, self.eot_samples)
+    def _survive(self, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor) -> Survival:
+        """Return the survival of images; of those that seem lost, the probability under other and more draws."""
+        draws = query if self.fresh else tf.zeros_like(query)
+        features = target.features(images)
+        held = survival(target, features, batch, fold_in(seed, 1, draws), self.eot_samples)
+        seems_lost = held.probability <= self.bound
+        probability = held.probability
+        if tf.reduce_any(seems_lost):
+            most = max(self.eot_samples, target.cheap_draws)
+            tested = survival(target, features, batch, fold_in(seed, 3, draws), most).probability
+            probability = tf.where(seems_lost, tested, probability)
+        return Survival(probability, held.margin)
 
     def _search(
         self,
@@ -88,7 +102,7 @@ class SquareAttack(BallAttack):
             part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
             uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
             proposal = propose(incumbent, part.images, epsilon, size, uniforms)
-            after = self._survive(target, proposal, part, fold_in(seed, 1, query))
+            after = self._survive(target, proposal, part, seed, query)
             kept = (after.margin < before.margin) | (after.probability <= self.bound)
             best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
             after = after.where(kept, before)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf import alignment
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.seeds import fold_in, make_seed, normal_by_index
 
 CHEAP_DRAWS = 1000
 
@@ -21,14 +21,12 @@ class Target(Protocol):
     """A net under attack.
 
     Attributes:
-        num_classes: C, or None when it is not known beforehand.
+        num_classes: C, or None as long as no image was seen.
         draws_per_pass: how many draws `logits` makes at a time within the memory budget.
         cheap_draws: how many draws cost next to nothing; 0 when each costs a pass.
     """
 
-    @property
-    def num_classes(self) -> int | None:
-        """See above."""
+    num_classes: int | None
 
     @property
     def draws_per_pass(self) -> int:
@@ -41,22 +39,35 @@ class Target(Protocol):
     def features(self, images: tf.Tensor) -> tf.Tensor:
         """What is computed once per image, whatever the number of draws: [B, ...] from images [B, H, W, channels]."""
 
-    def logits(self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
-        """[S, B, C]: logits under `draws` draws of the noise, decided by the int32[2] `seed`."""
+    def logits(
+        self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Return logits [S, B, C] under `draws` draws of the noise, decided by the int32[2] `seed`.
+
+        Args:
+            features: [B, ...], from `features`.
+            seed: decides the draws.
+            draws: S.
+            indices: whole numbers [B], each image's number: draws that differ from image to image, where the net allows
+                it. Errors of few draws that all images share do not average out over images. None: one set of draws
+                for all images.
+        """
 
     def starting_at(self, first: int | tf.Tensor) -> "Target":
         """The same net, whose draws are numbered from `first`: parts of a mean over draws do not share any."""
 
     def with_fixed_draw(self, seed: tf.Tensor) -> "Target":
-        """The deterministic net that this one is under the draw that `seed` decides."""
+        """Return the deterministic net that this one is under the draw that `seed` decides.
+
+        A tf.Variable is read each time the net is called, so that one net, and its graphs, stand for many draws.
+        """
 
 
 class HeadNoiseTarget:
     """A net whose noise enters behind its features: logits are N(mu, K), K = A Aᵀ the same for every image.
 
-    The draws of one call are shared by all its images, so that they do not depend on the batch, and cost no pass
-    through the backbone: noise is added to the logits as A ε. The noise is that of the moment the target is made: make
-    a new one after training.
+    Draws do not depend on the batch, and cost no pass through the backbone: noise is added to the logits as A ε. The
+    noise is that of the moment the target is made: make a new one after training.
 
     Args:
         features: images [B, H, W, channels] -> features [B, F].
@@ -77,10 +88,10 @@ class HeadNoiseTarget:
         self.noise_free_logits = head
         self.logit_scale = tf.convert_to_tensor(logit_scale)
         self.difference_scale = alignment.logit_difference_scale(self.logit_scale)
-        self.num_classes = int(self.logit_scale.shape[0])
+        self.num_classes: int | None = int(self.logit_scale.shape[0])
         # Of a net that is made inside a graph, only its maker knows that it has no noise.
-        noisy = not hasattr(self.logit_scale, "numpy") or bool(tf.reduce_any(self.logit_scale != 0))
-        self.cheap_draws = CHEAP_DRAWS if noisy else 1
+        self.has_noise = not hasattr(self.logit_scale, "numpy") or bool(tf.reduce_any(self.logit_scale != 0))
+        self.cheap_draws = CHEAP_DRAWS if self.has_noise else 1
         self._first_draw: int | tf.Tensor | None = None  # of draws made in parts
 
     def starting_at(self, first: int | tf.Tensor) -> "HeadNoiseTarget":
@@ -88,17 +99,33 @@ class HeadNoiseTarget:
         part._first_draw = first
         return part
 
-    def logits(self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
+    def logits(
+        self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        mean = self.noise_free_logits(features)[tf.newaxis]
+        if not self.has_noise:
+            return tf.repeat(mean, draws, axis=0)
         if self._first_draw is not None:
             seed = fold_in(seed, self._first_draw)
-        draw = tf.random.stateless_normal([draws, self.logit_scale.shape[1]], seed)
+        if indices is None:
+            draw = tf.random.stateless_normal([draws, self.logit_scale.shape[1]], seed)
+            return mean + tf.matmul(draw, self.logit_scale, transpose_b=True)[:, tf.newaxis]
+        return mean + self._noise_by_index(seed, draws, indices)
+
+    def _noise_by_index(self, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        """Return noise of the logits [S, B, C]; the same index has the same draws."""
+        different, places = tf.unique(indices)
+        draw = normal_by_index(seed, different, (draws, self.logit_scale.shape[1]))
         noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
-        return self.noise_free_logits(features)[tf.newaxis] + noise[:, tf.newaxis]
+        return tf.transpose(tf.gather(noise, places), [1, 0, 2])
 
     def with_fixed_draw(self, seed: tf.Tensor) -> "HeadNoiseTarget":
-        draw = tf.random.stateless_normal([1, self.logit_scale.shape[1]], seed)
-        noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
-        return HeadNoiseTarget(self.features, lambda f: self.noise_free_logits(f) + noise, 0 * self.logit_scale)
+        def fixed(features: tf.Tensor) -> tf.Tensor:
+            # At each call: a graph reads a seed that is a tf.Variable, which may be another draw's by then.
+            draw = tf.random.stateless_normal([1, self.logit_scale.shape[1]], seed)
+            return self.noise_free_logits(features) + tf.matmul(draw, self.logit_scale, transpose_b=True)
+
+        return HeadNoiseTarget(self.features, fixed, 0 * self.logit_scale)
 
     def averaged(self, draws: int) -> "HeadNoiseTarget":
         """The net that answers with the mean logits of `draws` draws: N(mu, K / draws), exactly."""
@@ -120,7 +147,6 @@ class RandomNetTarget:
         noise_free_logits: images -> logits [B, C] of the net without its noise, where there is such a net.
     """
 
-    num_classes = None
     cheap_draws = 0
 
     def __init__(
@@ -131,6 +157,7 @@ class RandomNetTarget:
         noise_free_logits: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
         self._logits = logits
+        self.num_classes: int | None = None
         self.draws_per_pass = draws_per_pass
         self._first_draw = first_draw
         self.noise_free_logits = noise_free_logits
@@ -141,8 +168,10 @@ class RandomNetTarget:
     def features(self, images: tf.Tensor) -> tf.Tensor:
         return images
 
-    def logits(self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
-        return tf.map_fn(
+    def logits(
+        self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        return tf.map_fn(  # what a draw is to each image is the net's own matter: `indices` are of no use
             lambda draw: self._logits(features, fold_in(seed, draw)),
             self._first_draw + tf.range(draws),
             fn_output_signature=tf.float32,
@@ -169,7 +198,7 @@ AnyTarget = HeadNoiseTarget | RandomNetTarget
 
 def has_noise(target: Target) -> bool:
     """False for a net that is known to be deterministic."""
-    return not isinstance(target, HeadNoiseTarget) or bool(np.any(target.logit_scale))
+    return not isinstance(target, HeadNoiseTarget) or target.has_noise
 
 
 def answers_alike(target: Target, images: tf.Tensor) -> bool:
