@@ -69,6 +69,7 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
         keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion", "seconds"}
+        keys |= {"found", "generations"}
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:
@@ -137,6 +138,8 @@ def test_a_report_of_every_kind_of_attack(tmp_path):
             assert attack["zero_gradient_share"] == 0  # a plain net has none
     [pixels] = [attack for attack in results["attacks"] if attack["name"] == free]
     assert pixels["distortion"]["l0"] == {"mean": 1, "median": 1}
+    assert pixels["generations"].keys() == {"mean", "median", "min", "max"} and pixels["found"] is None
+    assert 0 <= pixels["generations"]["min"] <= pixels["generations"]["max"] <= 2
     assert [worst["epsilon"] for worst in results["worst_case"]] == [0.1, 0.2]
     epsilons = arrays(tmp_path)["epsilon"]
     assert epsilons[:7].tolist() == [0, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2] and np.isnan(epsilons[7:]).all()
@@ -148,7 +151,8 @@ def test_examples_have_the_documented_arrays(report):
     examples = arrays(report[1])
     judged = {"correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin"}
     per_attack = judged | {"linf", "l2", "l0"}
-    assert set(examples) == {"index", "label", "attack", "epsilon"} | per_attack
+    assert set(examples) == {"index", "label", "attack", "epsilon", "found"} | per_attack
+    assert np.isnan(examples["found"]).all()  # no attack here searches for the nearest image
     assert examples["index"].tolist() == list(range(45))
     assert examples["label"].shape == (45,)
     assert examples["attack"].tolist() == ["clean", *ATTACKS, *ATTACKS, *ATTACKS]

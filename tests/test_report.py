@@ -167,8 +167,11 @@ def test_the_table_shows_the_numbers_of_results_json(evaluated, page):
         assert block[-1][:4] == ["worst case", "per image", "–", shown(worst["expected_accuracy"])]
     free = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     assert [row[:8] for row in page.rows["free"][1:]] == [expected_row(attack) for attack in free]
-    medians = [[f"{attack['distortion'][norm]['median']:.3g}" for norm in ("l2", "l0")] for attack in free]
-    assert [row[8:10] for row in page.rows["free"][1:]] == medians
+    for row, attack in zip(page.rows["free"][1:], free, strict=True):
+        medians = [attack["distortion"][norm]["median"] for norm in ("l2", "l0")]
+        assert row[8:10] == ["∞" if median is None else f"{median:.3g}" for median in medians]
+        assert row[10] == percent(attack["found"])
+        assert row[11] == (f"{attack['generations']['median']:g}" if attack["generations"] else "–")
 
 
 def test_the_headline_sets_the_papers_protocol_beside_the_worst_case(evaluated, page):
@@ -215,7 +218,18 @@ def test_the_noise_section_has_the_models_own_numbers(parts, page):
     values = np.linalg.eigvalsh(scale @ scale.T)
     quotients = np.diag(weights.T @ scale @ scale.T @ weights) / np.sum(weights**2, axis=0)
     text = " ".join(page.texts["noise"].split())
-    for value in (quotients.min(), quotients.max(), values.max(), values.mean()):
+    covariance = weights.T @ scale @ scale.T @ weights
+    variances = np.diag(covariance)
+    differences = np.sqrt(variances[:, np.newaxis] + variances - 2 * covariance)[~np.eye(len(variances), dtype=bool)]
+    common = 100 * covariance.sum() / (len(variances) * variances.sum())
+    assert f"{common:.1f} % of the logits’ variance is common to all classes" in text
+    counted = (
+        differences.min(),
+        differences.max(),
+        np.sqrt(variances).mean(),
+        np.median(parts[1][0].judgement.z_margin),
+    )
+    for value in (quotients.min(), quotients.max(), values.max(), values.mean(), *counted):
         assert f"{value:.3g}" in text
     assert "T-shirt" not in text and all(name in text for name in parts[2].class_names)
 
@@ -336,7 +350,7 @@ def test_hostile_names_are_only_text(parts, tmp_path):
     outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", card, flags=re.DOTALL | re.MULTILINE)
     assert "<" not in outside and "[x](" not in outside.replace("\\[x\\](", "")
     tables = re.findall(r"(?:^\|.*\n)+", outside, re.MULTILINE)
-    assert [{len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} for table in tables] == [{5}, {5}]
+    assert [{len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} for table in tables] == [{5}, {7}]
     assert len(re.findall(r"^# ", outside, re.MULTILINE)) == 1 and len(re.findall(r"^## ", outside, re.MULTILINE)) == 8
 
 

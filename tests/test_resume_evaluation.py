@@ -25,15 +25,16 @@ from evaluation_nets import (
     write_model_dir,
 )
 
-from wca_tf.attacks import build_attack
+from wca_tf.attacks import build_attack, entry_of
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking
+from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM
 from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
-from wca_tf.evaluation.outcomes import CLEAN, GALLERY, load_outcome, record_path
+from wca_tf.evaluation.outcomes import CLEAN, GALLERY, load_outcome, record_path, save_outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import TEMPORARY_PREFIX
 from wca_tf.model_dir import ModelDirectory, load_model, save_model
@@ -170,6 +171,24 @@ def test_a_record_of_other_parameters_is_not_taken(examples, uninterrupted, tmp_
     assert_same_outcomes(run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
 
 
+@pytest.mark.parametrize("older", ["algorithm", "judged_by"])
+def test_a_record_of_an_older_algorithm_is_made_again(examples, uninterrupted, tmp_path, older):
+    """Of the attack, or of what judges: its numbers are not mixed with today's."""
+    outcomes, records = uninterrupted
+    shutil.copytree(records, tmp_path / "records")
+    for outcome in outcomes:
+        stale = dataclasses.replace(outcome, config={**outcome.config, older: 0}, linf=np.full(COUNT, 7.0))
+        save_outcome(stale, tmp_path / "records")
+    again = run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path / "records")
+    assert_same_outcomes(again, outcomes)
+
+
+def test_every_attack_has_the_number_of_its_algorithm_in_its_record(uninterrupted):
+    for outcome in uninterrupted[0][1:]:
+        assert outcome.config["algorithm"] == entry_of(outcome.name).algorithm
+        assert outcome.config["judged_by"] == JUDGING_ALGORITHM
+
+
 def test_names_and_radii_have_records_of_their_own(tmp_path):
     names = ["pgd", "PGD", "pgd:steps=40", "pgd:steps=4", "transfer:source=a/b", "transfer:source=a_b", "x" * 300]
     paths = {record_path(tmp_path, name, epsilon) for name in names for epsilon in (None, 0.1, 0.1000001, 0.0)}
@@ -205,6 +224,7 @@ def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
         with np.load(path) as stored:
             shapes = {name: stored[name].shape for name in stored.files if name != "described"}
         assert shapes.pop("images") == (GALLERY, *attack_nets.SHAPE)
+        assert shapes.pop("judgement_hits") == (COUNT, 0)  # the numbers are exact
         assert set(shapes.values()) == {(COUNT,)}
 
 
@@ -325,6 +345,22 @@ def test_a_second_evaluation_adds_attacks_and_epsilons_and_leaves_the_first(star
         assert go_on(directory, **again) == second
         assert "nothing to do" in capsys.readouterr().out
     assert contents(directory) == there
+
+
+def test_numbers_of_an_older_algorithm_are_made_again_with_whatever_is_asked(started, capsys):
+    """Else an old number would stand beside new ones, under the new versions."""
+    first, directory = started
+    stored = read_strictly(directory / "results.json")
+    stored["attacks"][0]["config"]["algorithm"] = 1
+    (directory / "results.json").write_text(json.dumps(stored))
+    record = load_outcome(directory / "records", "fgsm", 0.1)
+    old = dataclasses.replace(record, config={**record.config, "algorithm": 1}, linf=0 * record.linf)
+    save_outcome(old, directory / "records")
+    capsys.readouterr()
+    assert (
+        without_seconds(go_on(directory, attacks="pgd:steps=2"))["attacks"][0] == without_seconds(first)["attacks"][0]
+    )
+    assert "nothing to do" not in capsys.readouterr().out
 
 
 def test_attacks_added_one_by_one_are_those_of_one_evaluation(started, tmp_path):

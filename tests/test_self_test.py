@@ -12,16 +12,18 @@ from wca_tf.attacks import ATTACKS, AttackEntry, build_attack, projected_gradien
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.projected_gradient import ProjectedGradient
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
-from wca_tf.evaluation import self_test
+from wca_tf.evaluation import planted_net, self_test
 from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.seeds import make_seed
 
 EPSILON = 0.1
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps
 # do not move a pixel of exactly 0 or 1 far, and digits have many.
 QUICK = {
     "pgd_restarts": ":restarts=2",
+    "adaptive": ":steps=10:apgd_steps=10:queries=200",
     "apgd_ce": ":steps=10",
     "apgd_dlr": ":steps=10",
     "auto_rand": ":steps=5",
@@ -73,6 +75,12 @@ def test_every_attack_finds_what_is_planted(noisy_target, name):
     result = outcome_of(noisy_target, name)
     assert result.planted == 10
     assert result.found >= 9
+    assert result.passed is True
+
+
+def test_the_nearest_error_of_a_mean_over_draws_is_one_without_noise_too(noisy_target):
+    """The mean of 50 draws is off, and an attack that stops where it changes sign would be right half of the time."""
+    [result] = run_self_test(noisy_target, ["cw:steps=100:learning_rate=0.05:searches=3"], EPSILON, digits()[1])
     assert result.passed is True
 
 
@@ -140,6 +148,51 @@ def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
     assert results["square:queries=500"].passed is True
 
 
+def test_without_any_gradient_the_text_says_so_and_does_not_blame_saturation():
+    """A quantiser passes no gradient of any objective; a black box has none, and nothing is said of it."""
+    target = target_of(with_layers(dense_net(), [Quantise()]))
+    results = [outcome_of(target, name) for name in ("pgd", "n_pixel:generations=1:population=4")]
+    assert [result.zero_gradients for result in results] == [1.0, None]
+    pgd, black_box = format_self_test(results).splitlines()
+    assert pgd.endswith("FAIL: the gradient is zero in every pixel on 100 % of images")
+    assert black_box.endswith("FAIL")
+
+
+# Nets that saturate
+
+
+def scaled(target, logits, noise):
+    """The same net with its noise-free logits and its noise times a number; no answer changes when both are alike."""
+    return HeadNoiseTarget(target.features, lambda f: logits * target.noise_free_logits(f), noise * target.logit_scale)
+
+
+def test_cross_entropy_fails_on_a_saturated_net_and_the_text_says_so():
+    target = scaled(target_of(dense_net()), 1000, 0)
+    result, margin = (outcome_of(target, name) for name in ("pgd:steps=40", "margin"))
+    assert (result.passed, margin.passed) == (False, True)
+    assert (result.zero_gradients, result.saturated, margin.zero_gradients) == (1.0, True, 0.0)
+    said = "saturated, the gradient is zero in every pixel on 100 % of images"
+    lines = format_self_test([result, margin]).splitlines()
+    assert lines[0].endswith(f"FAIL: {said}")
+    assert lines[1].endswith("pass")
+    criterion = as_criterion([result, margin])
+    assert criterion["evidence"] == f"pgd:steps=40 {result.found}/10 ({said}), margin {margin.found}/10"
+
+
+def test_cross_entropy_fails_when_the_noise_is_small_beside_saturated_logits(noisy_target):
+    target = scaled(noisy_target, 1000, 50)
+    result = outcome_of(target, "pgd:steps=40")
+    assert result.passed is False
+    assert result.saturated and result.zero_gradients >= 0.9
+    for name in ("margin", "z_margin"):
+        assert outcome_of(target, name).passed is True, name
+
+
+def test_noise_as_large_as_saturated_logits_leaves_cross_entropy_a_gradient(noisy_target):
+    """Some draws are wrong, and from these the mean over draws climbs: PGD leaves what it leaves on the net itself."""
+    assert outcome_of(scaled(noisy_target, 1000, 1000), "pgd:steps=40").passed is True
+
+
 def test_a_constant_net_has_nothing_to_be_found():
     target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
     assert outcome_of(target, "fgsm", least=0) == SelfTest("fgsm", 0, 0, None)
@@ -148,15 +201,48 @@ def test_a_constant_net_has_nothing_to_be_found():
 # What is planted
 
 
+def margins_and_deviations(target, images):
+    """[B] each: how far a net's best class is above the next in the mean over draws, and its deviation over draws."""
+    logits = target.logits(target.features(images), make_seed(3), 5000).numpy().astype(np.float64)
+    next_best, best = np.argsort(logits.mean(axis=0), axis=1).T[-2:]
+    rows = np.arange(len(images))
+    difference = logits[:, rows, best] - logits[:, rows, next_best]
+    return difference.mean(axis=0), difference.std(axis=0)
+
+
+@pytest.mark.parametrize("kind", ["head", "anywhere", "none"])
+def test_the_planted_read_out_has_the_nets_own_margin_and_noise(noisy_target, kind):
+    target = target_of(dense_net()) if kind == "none" else noisy_target
+    images = tf.constant(digits()[1].images[:10])
+    margins, deviations = margins_and_deviations(target, images)
+    if kind == "anywhere":
+        target = RandomNetTarget(lambda images, seed: noisy_target.logits(noisy_target.features(images), seed, 1)[0])
+    net = planted_net.PlantedNet(target, images)
+    # Of a net whose draws are passes, 50 tell: six standard errors of a mean of 50, and of a deviation.
+    tolerance = {"head": 0.1, "anywhere": 0.6, "none": 1e-6}[kind]
+    for index in range(3):
+        image = images[index : index + 1]
+        planted_net.Surroundings(net, image, index, 0).plant(("linf", EPSILON))
+        clean = net.read_out(net.features(image))[0].numpy()
+        assert clean[0] - clean[1] == pytest.approx(np.median(margins), rel=tolerance)
+        [margin], [deviation] = margins_and_deviations(net.target, image)
+        assert deviation == pytest.approx(np.median(deviations), rel=tolerance)
+        assert clean[2:].max() < clean.max() - 10 * (np.median(margins) + np.median(deviations)) * (1 - tolerance)
+
+
+def test_a_net_with_the_same_logits_for_all_classes_has_nothing_to_be_found(noisy_target):
+    assert outcome_of(scaled(noisy_target, 0, 0), "fgsm", least=0).passed is None
+
+
 @pytest.mark.parametrize("name", ["pgd", "pgd:norm=l2", "n_pixel:pixels=2", "cw"])
 def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_target, name):
     attack = build_attack(name, EPSILON if ATTACKS[name.split(":")[0]].has_radius else None)
-    net = self_test.PlantedNet(noisy_target)
+    net = planted_net.PlantedNet(noisy_target, tf.constant(digits()[1].images[:10]))
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
         reach = self_test._reach(attack, EPSILON, image.shape[1:])
-        planted = self_test.Surroundings(net, image, index, 0).plant(reach)
-        everything = self_test._draw(reach, image, np.random.default_rng((0, index, 0)))
+        planted = planted_net.Surroundings(net, image, index, 0).plant(reach)
+        everything = planted_net._draw(reach, image, np.random.default_rng((0, index, 0)))
         classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
         [wrong] = np.flatnonzero(classes != 0)
         np.testing.assert_array_equal(everything[wrong : wrong + 1], planted)
@@ -179,7 +265,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
 def test_what_is_planted_for_one_attack_is_there_again_for_the_next(noisy_target):
     """Fitted once for a reach, the read-out is put back after another reach's."""
     image = tf.constant(digits()[1].images[:1])
-    around = self_test.Surroundings(self_test.PlantedNet(noisy_target), image, 0, 0)
+    around = planted_net.Surroundings(planted_net.PlantedNet(noisy_target, image), image, 0, 0)
     first, other, again = (around.plant(reach) for reach in (("linf", 0.1), ("l2", 0.8), ("linf", 0.1)))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)
@@ -236,7 +322,8 @@ def test_the_command_says_a_line_per_attack_and_exits_with_3_when_one_fails(
         assert process.returncode == code, err
         lines = out.splitlines()
         assert [line.split()[0] for line in lines] == ["fgsm", "pgd"]
-        assert all(line.endswith("FAIL" if code else "pass") for line in lines)
+        failed = "FAIL: the gradient is zero in every pixel on 100 % of images"
+        assert all(line.endswith(failed if code else "pass") for line in lines)
         assert contents(directories[code]) == before[code]
 
 

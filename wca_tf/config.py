@@ -124,7 +124,7 @@ class TrainConfig(DataConfig):
 class EvaluateConfig:
     """An evaluation of a trained model."""
 
-    attacks: str = option("fgsm,pgd,margin,z_margin", "comma-separated; parameters after a colon: pgd:steps=40")
+    attacks: str = option("fgsm,pgd,adaptive", "comma-separated; parameters after a colon: pgd:steps=40")
     epsilons: str = option("8/255", "comma-separated radii for images in [0, 1], as 0.1 or 8/255")
     eot_samples: int = option(50, "noise draws that an attack's gradient averages over (paper: 50)")
     num_examples: int = option(1000, "attack the first so many images of the split; 0 takes all")

@@ -1,4 +1,4 @@
-"""The four numbers of a stochastic classifier, each with a 95 % interval.
+"""The four numbers of a stochastic classifier, each with a 95 % interval, and their worst case over attacks.
 
 accuracy            one draw per image: the paper's protocol
 expected_accuracy   mean of P(correct), exact up to a stated error: what a single query meets on average
@@ -25,8 +25,11 @@ from wca_tf.seeds import fold_in, make_seed, normal_by_index
 QUERIES = (1, 10, 100)
 # Folded into the evaluation's seed, so that the draws that judge are none of the draws that an attack saw.
 JUDGING_DRAW = 2
+# Raise it with every change after which the same images are judged to have other numbers.
+JUDGING_ALGORITHM = 2
 # Draws that estimate P(correct) of a net with noise before its last layer: a 95 % half-width of 0.07 or less.
 ESTIMATING_DRAWS = 200
+JACKKNIFE_GROUPS = 20
 
 Number = dict[str, float]
 
@@ -42,7 +45,8 @@ class Judgement:
         probability_error: 95 % half-width of that number.
         z_margin: distance to the nearest class, in standard deviations; the plain margin for a net without noise; for a
             net with noise anywhere, the margin's mean over draws, over its deviation.
-        draws: how many draws the probability is estimated from; 0 where it is exact.
+        hits: bool [N, draws], whether each of the draws from which the probability is estimated gives the label; of no
+            draws where the probability is exact.
     """
 
     correct: np.ndarray
@@ -50,27 +54,31 @@ class Judgement:
     probability_correct: np.ndarray
     probability_error: np.ndarray
     z_margin: np.ndarray
-    draws: np.ndarray
+    hits: np.ndarray
+
+    @property
+    def draws(self) -> int:
+        """How many draws the probability is estimated from; 0 where it is exact."""
+        return self.hits.shape[1]
 
     def numbers(self) -> dict[str, Any]:
-        """The four numbers as they stand in results.json; None for a noise-free net that is not known."""
+        """Return the four numbers as they stand in results.json; None for a noise-free net that is not known."""
         known = not np.isnan(self.noise_free_correct).any()
         return {
-            "accuracy": mean_with_interval(self.correct),
-            "expected_accuracy": mean_with_interval(self.probability_correct),
+            "accuracy": mean_with_interval(self.correct, design_effect_of_a_draw(self.hits)),
+            "expected_accuracy": self.n_query_accuracy(1),
             "noise_free_accuracy": mean_with_interval(self.noise_free_correct) if known else None,
-            "n_query_accuracy": {str(n): mean_with_interval(self.n_query_probability(n)) for n in QUERIES},
+            "n_query_accuracy": {str(n): self.n_query_accuracy(n) for n in QUERIES},
         }
 
+    def n_query_accuracy(self, queries: int) -> Number:
+        """Return the mean of P(correct)ⁿ; the interval allows for the error of P(correct), shared by images or not."""
+        values = self.n_query_probability(queries)
+        return mean_with_interval(values, design_effect_over_draws(self.hits, queries))
+
     def n_query_probability(self, queries: int) -> np.ndarray:
-        """P(correct)ⁿ per image [N]; for k of J draws without bias, as the share of n draws that are all correct."""
-        estimated = self.draws > 0
-        if not estimated.any():
-            return self.probability_correct**queries
-        hits = np.round(self.probability_correct * self.draws)
-        left = np.arange(queries)
-        shares = np.clip(hits[:, np.newaxis] - left, 0, None) / np.maximum(self.draws[:, np.newaxis] - left, 1)
-        return np.where(estimated, np.prod(shares, axis=1), self.probability_correct**queries)
+        """Return P(correct)ⁿ per image [N]; from draws without bias, as the share of n draws that are all correct."""
+        return _all_correct(self.hits, queries) if self.draws else self.probability_correct**queries
 
     @classmethod
     def concatenate(cls, parts: list["Judgement"]) -> "Judgement":
@@ -105,7 +113,7 @@ def judge(
         probability_correct=probability,
         probability_error=error,
         z_margin=z_margins,
-        draws=np.zeros(len(labels), np.int64),
+        hits=np.zeros((len(labels), 0), bool),
     )
 
 
@@ -124,7 +132,7 @@ def _judge_by_draws(target: RandomNetTarget, images: tf.Tensor, labels: tf.Tenso
         probability_correct=hits.mean(axis=0),
         probability_error=np.array([(number["high"] - number["low"]) / 2 for number in intervals]),
         z_margin=np.divide(mean, deviation, out=mean.copy(), where=deviation > 1e-5 * np.abs(mean)),
-        draws=np.full(len(classes), ESTIMATING_DRAWS),
+        hits=hits.T,
     )
 
 
@@ -161,16 +169,106 @@ def percent(value: Number | float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}"
 
 
-def mean_with_interval(values: np.ndarray) -> Number:
-    """Mean of numbers in [0, 1] and Wilson's 95 % score interval.
+def distance_text(distance: float | None) -> str:
+    """Return a distance of results.json in three digits; ∞ where there is none, as when no image was found.
+
+    >>> distance_text(0.51234), distance_text(None)
+    ('0.512', '∞')
+    """
+    return "∞" if distance is None else f"{distance:.3g}"
+
+
+def _all_correct(hits: np.ndarray, queries: int) -> np.ndarray:
+    """Return, per row of hits [N, J], the share of all choices of n of the J draws in which every draw is a hit."""
+    correct, left = hits.sum(axis=1)[:, np.newaxis], np.arange(queries)
+    return np.prod(np.clip(correct - left, 0, None) / np.maximum(hits.shape[1] - left, 1), axis=1)
+
+
+def design_effect_of_a_draw(hits: np.ndarray) -> float:
+    """Return the variance of one draw's accuracy over that of N images chosen at random whose noise is independent.
+
+    It is above 1 where images share noise, which moves them together, as in a net with noisy weights.
+
+    Args:
+        hits: bool [N, J]; the draws are the same ones for all images. Of fewer than two draws, it is 1.
+    """
+    images, draws = hits.shape
+    if draws < 2:
+        return 1.0
+    share = hits.mean(axis=1)
+    independent = (share * (1 - share)).sum() / images**2 * draws / (draws - 1)
+    return _design_effect(hits.mean(axis=0).var(ddof=1) - independent, share)
+
+
+def design_effect_over_draws(hits: np.ndarray, queries: int = 1) -> float:
+    """Return the variance of the mean of P(correct)ⁿ over that of N images chosen at random whose P is known.
+
+    The variance over the choice of draws is that of a jackknife over groups of draws.
+
+    Args:
+        hits: bool [N, J]; the draws are the same ones for all images. Of fewer than two draws, it is 1.
+        queries: n.
+    """
+    if hits.shape[1] < 2:
+        return 1.0
+    groups = np.array_split(np.arange(hits.shape[1]), min(JACKKNIFE_GROUPS, hits.shape[1]))
+    means = [_all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups]
+    return _design_effect((len(means) - 1) * np.var(means), _all_correct(hits, queries))
+
+
+def _design_effect(variance: float, values: np.ndarray) -> float:
+    """Return 1 + the variance of a mean of `values` [N] in [0, 1], over the largest that N independent ones have."""
+    mean = float(values.mean())
+    return 1 + max(float(variance), 0.0) * len(values) / max(mean * (1 - mean), 1 / (4 * len(values)))
+
+
+def least_probability(judgements: list[Judgement]) -> Judgement:
+    """Return the judgement of each image under the attack that leaves it least: the worst case over attacks.
+
+    An attack is never judged by the draws that chose it: what is estimated from draws is chosen on one half of them and
+    judged on the other, and once more the other way round.
+
+    Args:
+        judgements: of the same images under each attack, by the same number of draws.
+    """
+    stacked = {
+        field.name: np.stack([getattr(judgement, field.name) for judgement in judgements])
+        for field in dataclasses.fields(Judgement)
+    }
+    chosen = stacked["probability_correct"].argmin(axis=0)
+    least = {name: values[chosen, np.arange(len(chosen))] for name, values in stacked.items()}
+    if judgements[0].draws:
+        hits = _chosen_on_halves(stacked["hits"])
+        least |= {"hits": hits, "probability_correct": hits.mean(axis=1)}
+    return Judgement(**least)
+
+
+def _chosen_on_halves(hits: np.ndarray) -> np.ndarray:
+    """Return, from hits [attacks, N, J], those [N, J] of the attack that the other half of the draws chooses."""
+    images, middle = np.arange(hits.shape[1]), hits.shape[2] // 2
+    first, second = hits[:, :, :middle], hits[:, :, middle:]
+    judged = [
+        judging[choosing.mean(axis=2).argmin(axis=0), images]
+        for judging, choosing in ((first, second), (second, first))
+    ]
+    return np.concatenate(judged, axis=1)
+
+
+def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number:
+    """Return the mean of numbers in [0, 1] and Wilson's 95 % score interval.
 
     For numbers between 0 and 1 the interval is wider than needed, never narrower: their variance is at most that of
     zeros and ones with the same mean.
 
+    Args:
+        values: [N], of images that are a random choice.
+        design_effect: Kish's: how much larger the mean's variance is than that of N independent values. The interval is
+            that of so many times fewer values.
+
     >>> {name: round(number, 3) for name, number in mean_with_interval(np.array([1.0, 1.0, 1.0, 0.0])).items()}
     {'value': 0.75, 'low': 0.301, 'high': 0.954}
     """
-    count, mean = len(values), float(np.mean(values))
+    count, mean = len(values) / design_effect, float(np.mean(values))
     z = float(stats.norm.ppf(0.975))
     centre = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
     half_width = z / (1 + z**2 / count) * math.sqrt(mean * (1 - mean) / count + z**2 / (4 * count**2))

@@ -12,14 +12,14 @@ from tqdm import tqdm
 
 from wca_tf import files
 from wca_tf.attacks import build_attack, entry_of, parse_attack
-from wca_tf.attacks.attack import Attack
+from wca_tf.attacks.attack import Attack, AttackResult
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.target import AnyTarget
+from wca_tf.attacks.target import AnyTarget, RandomNetTarget
 from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
-from wca_tf.evaluation.accuracy import judge
+from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
 from wca_tf.model_dir import ModelDirectory
 from wca_tf.progress import progress_bar
@@ -40,15 +40,21 @@ class Planned:
     name: str
     epsilon: float | None
 
+    @property
+    def algorithms(self) -> dict[str, int]:
+        """The versions of the code that make its outcome: numbers of another version are made again, not mixed."""
+        own = 1 if self.name == CLEAN else entry_of(self.name).algorithm
+        return {"algorithm": own, "judged_by": JUDGING_ALGORITHM}
+
     def build(self, eot_samples: int) -> Attack | None:
         return None if self.name == CLEAN else build_attack(self.name, self.epsilon, eot_samples)
 
     def config(self, eot_samples: int) -> dict[str, Any]:
         """The attack's parameters as they stand in results.json."""
         if self.name == CLEAN:
-            return {}
+            return self.algorithms
         radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
-        parameters = {**radius, **parse_attack(self.name, eot_samples)}
+        parameters = {**radius, **parse_attack(self.name, eot_samples), **self.algorithms}
         source = ModelDirectory(expand(parameters["source"])).best if parameters.get("source") else None
         return {**parameters, "source_sha256": files.sha256(source)} if source and source.exists() else parameters
 
@@ -148,8 +154,8 @@ def check_attacks(target: AnyTarget, planned: list[Planned], examples: Examples,
 
 
 def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | None:
-    """The record of an attack if it is of the same parameters."""
-    outcome = load_outcome(records, planned.name, planned.epsilon)
+    """Return the record of an attack if it is of the same parameters and algorithms."""
+    outcome = load_outcome(records, planned.name, planned.epsilon, planned.algorithms)
     return outcome if outcome and planned.made(outcome.config, settings.eot_samples) else None
 
 
@@ -190,11 +196,14 @@ def _attack_batch(
     images, labels, indices, count = batch
     seed = make_seed(settings.seed)
     started = time.monotonic()
-    adversarial, still, wanted = images, None, None
+    result, still, wanted = AttackResult(images), None, None
     if attack:
+        # What a net with noise anywhere draws, it draws for a place in the batch: other draws for the next batch.
+        by_batch = (indices[0],) if isinstance(attacked, RandomNetTarget) else ()
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
         still = attack.zero_gradients(attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        adversarial = attack(attacked, images, labels, indices, fold_in(seed, ATTACKING), wanted)
+        result = attack.run(attacked, images, labels, indices, fold_in(seed, ATTACKING, *by_batch), wanted)
+    adversarial = result.images
     judgement = judge(target, adversarial, labels, indices, seed)
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
@@ -209,6 +218,8 @@ def _attack_batch(
         l0=np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
         zero_gradients=unknown if still is None else still.astype(np.float64),
         target_probability=reached,
+        found=unknown if result.found is None else result.found.astype(np.float64),
+        generations=unknown if result.generations is None else result.generations.astype(np.float64),
         images=adversarial.numpy()[:GALLERY],
         seconds=time.monotonic() - started,
     )

@@ -16,6 +16,7 @@ from wca_tf.evaluation.accuracy import Judgement
 # Adversarial images kept for the report.
 GALLERY = 8
 CLEAN = "clean"
+PER_IMAGE = ("linf", "l2", "l0", "zero_gradients", "target_probability", "found", "generations")  # fields of Outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Outcome:
         linf, l2, l0: per image [N], the distance from the clean one; l0 counts pixels.
         zero_gradients: per image [N], whether the gradient is zero in every pixel; NaN without gradients.
         target_probability: per image [N], P(the class wanted) of a targeted attack, else NaN.
+        found: per image [N], whether an attack that searches the nearest image found one; NaN for other attacks.
+        generations: per image [N], how many generations n_pixel searched; NaN for other attacks.
         images: [at most 8, H, W, channels], the first adversarial images.
         seconds: what it took.
     """
@@ -43,6 +46,8 @@ class Outcome:
     l0: np.ndarray
     zero_gradients: np.ndarray
     target_probability: np.ndarray
+    found: np.ndarray
+    generations: np.ndarray
     images: np.ndarray
     seconds: float
 
@@ -52,8 +57,7 @@ class Outcome:
     def extended(self, other: "Outcome") -> "Outcome":
         """This with the images of `other` behind its own."""
         arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in ("linf", "l2", "l0", "zero_gradients", "target_probability")
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in PER_IMAGE
         }
         images = np.concatenate([self.images, other.images])[:GALLERY]
         judgement = Judgement.concatenate([self.judgement, other.judgement])
@@ -62,8 +66,7 @@ class Outcome:
 
     def first(self, count: int) -> "Outcome":
         """The outcome on the first `count` images."""
-        names = ("linf", "l2", "l0", "zero_gradients", "target_probability", "images")
-        arrays: dict[str, Any] = {name: getattr(self, name)[:count] for name in names}
+        arrays: dict[str, Any] = {name: getattr(self, name)[:count] for name in (*PER_IMAGE, "images")}
         fields = {f.name: getattr(self.judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
         return dataclasses.replace(self, judgement=Judgement(**fields), **arrays)
 
@@ -80,7 +83,7 @@ def save_outcome(outcome: Outcome, directory: Path) -> None:
     described = {"name": outcome.name, "epsilon": outcome.epsilon, "config": outcome.config, "seconds": outcome.seconds}
     arrays: dict[str, Any] = {
         "described": np.array(json.dumps(described)),
-        **{name: getattr(outcome, name) for name in ("linf", "l2", "l0", "zero_gradients", "target_probability")},
+        **{name: getattr(outcome, name) for name in PER_IMAGE},
         "images": outcome.images,
         **{f"judgement_{f.name}": getattr(outcome.judgement, f.name) for f in dataclasses.fields(Judgement)},
     }
@@ -88,8 +91,14 @@ def save_outcome(outcome: Outcome, directory: Path) -> None:
     files.write_atomically(path, lambda temporary: np.savez(temporary, **arrays))
 
 
-def load_outcome(directory: Path, name: str, epsilon: float | None) -> Outcome | None:
-    """The record of an attack, or None; raises InputError when the file is broken."""
+def load_outcome(
+    directory: Path, name: str, epsilon: float | None, algorithms: dict[str, int] | None = None
+) -> Outcome | None:
+    """Return the record of an attack, or None where there is none or its `config` lacks one of `algorithms`.
+
+    Raises:
+        InputError: the file is broken.
+    """
     path = record_path(directory, name, epsilon)
     if not path.exists():
         return None
@@ -97,17 +106,27 @@ def load_outcome(directory: Path, name: str, epsilon: float | None) -> Outcome |
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
         described = json.loads(str(arrays.pop("described")))
+        if not (algorithms or {}).items() <= described["config"].items():
+            return None  # an older algorithm's, which may lack what a record has today
         fields = {f.name: arrays.pop(f"judgement_{f.name}") for f in dataclasses.fields(Judgement)}
         return Outcome(**described, judgement=Judgement(**fields), **arrays)
     except Exception as error:  # NumPy raises whatever zip and its own readers raise
         raise InputError(f"expected a record in {path}, which cannot be read: {one_line(error)}; remove it") from None
 
 
+def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Judgement]:
+    """Return the judgements of some outcomes of `per_example_arrays`."""
+    shape = arrays["probability_correct"].shape
+    every = {"hits": np.zeros((*shape, 0), bool), **arrays}
+    return [Judgement(**{f.name: every[f.name][row] for f in dataclasses.fields(Judgement)}) for row in rows]
+
+
 def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str, np.ndarray]:
     """Arrays of examples.npz: `index`, `label` [N]; per outcome, clean first: names, epsilons [A], numbers [A, N].
 
-    The epsilon of an attack without a radius is NaN.
+    The epsilon of an attack without a radius is NaN. Of a net judged by draws there are `hits` too, [A, N, draws].
     """
+    hits = np.stack([outcome.judgement.hits for outcome in outcomes])
     judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
     return {
         "index": np.arange(len(labels)),
@@ -115,5 +134,6 @@ def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str,
         "attack": np.array([outcome.name for outcome in outcomes]),
         "epsilon": np.array([np.nan if o.epsilon is None else o.epsilon for o in outcomes]),
         **{name: np.stack([getattr(o.judgement, name) for o in outcomes]) for name in judged},
-        **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0")},
+        **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0", "found")},
+        **({"hits": hits} if hits.size else {}),
     }

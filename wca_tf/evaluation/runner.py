@@ -243,10 +243,11 @@ def _check_one_norm(planned: list[Planned], report: Path) -> None:
 
 
 def _is_complete(stored: dict[str, Any], config: EvaluateConfig, searches: Searches) -> bool:
+    """Whether nothing is left to do: what was asked for before counts too, where its algorithm has changed since."""
     done = {(attack["name"], attack["epsilon"]): attack["config"] for attack in stored["attacks"]}
     missing = [
         attack
-        for attack in planned_attacks(config)
+        for attack in _merge(stored["attacks"], planned_attacks(config))
         if not attack.made(done.get((attack.name, attack.epsilon)), config.eot_samples)
     ]
     return not missing and not (config.checklist and not has_checklist(stored["checklist"], config, searches))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from wca_tf.attacks import entry_of
-from wca_tf.evaluation.accuracy import Number, mean_with_interval
+from wca_tf.evaluation.accuracy import Judgement, least_probability, mean_with_interval
 from wca_tf.evaluation.outcomes import Outcome
 
 
@@ -17,17 +17,19 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
         "clean": {**clean.judgement.numbers(), "probability_error": float(clean.judgement.probability_error.max())},
         "attacks": [_summary(outcome) for outcome in attacked],
         "worst_case": [
-            {"epsilon": epsilon, "expected_accuracy": mean_with_interval(worst_case(outcomes, epsilon))}
+            {"epsilon": epsilon, "expected_accuracy": worst_case(outcomes, epsilon).n_query_accuracy(1)}
             for epsilon in epsilons
         ],
     }
 
 
-def worst_case(outcomes: list[Outcome], epsilon: float) -> np.ndarray:
-    """Per image, the smallest P(correct) [N] over the clean image and all attacks at `epsilon`."""
+def worst_case(outcomes: list[Outcome], epsilon: float) -> Judgement:
+    """Return the judgement of each image in the worst case over the clean image and all attacks at `epsilon`.
+
+    An attack without a radius has no epsilon, and no part in it.
+    """
     clean, *attacked = outcomes
-    chosen = [clean, *(outcome for outcome in attacked if outcome.epsilon == epsilon)]
-    return np.min([outcome.judgement.probability_correct for outcome in chosen], axis=0)
+    return least_probability([clean.judgement, *(o.judgement for o in attacked if o.epsilon == epsilon)])
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:
@@ -38,9 +40,14 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         **outcome.judgement.numbers(),
         "probability_error": float(outcome.judgement.probability_error.max()),
         "zero_gradient_share": None,
-        "distortion": {norm: _distortion(getattr(outcome, norm)) for norm in ("linf", "l2", "l0")},
+        "distortion": {norm: _distortion(getattr(outcome, norm), outcome.found) for norm in ("linf", "l2", "l0")},
+        "found": None if np.isnan(outcome.found).any() else mean_with_interval(outcome.found),
+        "generations": None,
         "seconds": round(outcome.seconds, 2),
     }
+    if not np.isnan(outcome.generations).any():
+        names = ("mean", "median", "min", "max")
+        numbers["generations"] = {name: float(getattr(np, name)(outcome.generations)) for name in names}
     if entry_of(outcome.name).uses_gradients and not np.isnan(outcome.zero_gradients).any():
         numbers["zero_gradient_share"] = float(outcome.zero_gradients.mean())
     if not np.isnan(outcome.target_probability).any():
@@ -48,6 +55,11 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
     return numbers
 
 
-def _distortion(distances: np.ndarray) -> Number:
-    """Mean and median; the median of a minimum-norm attack is what to compare, not its success."""
-    return {"mean": float(distances.mean()), "median": float(np.median(distances))}
+def _distortion(distances: np.ndarray, found: np.ndarray) -> dict[str, float | None]:
+    """Return mean and median of distances [N]; None for infinity: an image not `found` is infinitely far away.
+
+    The median of a minimum-norm attack is what to compare, not its success.
+    """
+    distances = np.where(found == 0, np.inf, distances)
+    numbers = {"mean": distances.mean(), "median": np.median(distances)}
+    return {name: float(number) if np.isfinite(number) else None for name, number in numbers.items()}

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from wca_tf import files
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.accuracy import percent
+from wca_tf.evaluation.accuracy import distance_text, percent
 from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
@@ -40,6 +40,7 @@ def write_report(
         model: None for a net that is no WCANet; what is about weights and noise is then left out.
     """
     summary = _summary(results, examples, model)
+    summary["noise"] = sections.noise(model, examples.class_names, outcomes[0])
     page = render("report.html.j2", **summary, **_figures(results, outcomes, examples, model))
     card = render("model_card.md.j2", **summary)
     files.write_atomically(report / "report.html", lambda path: _write(path, page))
@@ -60,6 +61,7 @@ def render(template: str, **context: Any) -> str:
     )
     environment.filters |= {
         "percent": percent,
+        "distance": distance_text,
         "interval": interval,
         "kind": kind,
         "fenced": fenced,
@@ -139,10 +141,9 @@ def _figures(
     return {
         "is_wca_net": model is not None,
         "probability_error": max(each["probability_error"] for each in (results["clean"], *results["attacks"])),
-        "estimated": int(outcomes[0].judgement.draws.max()),
+        "estimated": outcomes[0].judgement.draws,
         "accuracy": sections.accuracy(results),
         "distortions": sections.distortions(outcomes),
         "queries": sections.queries(outcomes),
         "galleries": sections.galleries(outcomes, examples),
-        "noise": sections.noise(model, examples.class_names),
     }

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from wca_tf import alignment
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.accuracy import Number
 from wca_tf.evaluation.outcomes import Outcome
@@ -105,8 +106,7 @@ def queries(outcomes: list[Outcome]) -> Panel:
         legend.append((f"{chosen[-1].name} at ε = {epsilon_text(epsilon)}", colour))
     series = []
     for outcome, (_, stroke) in zip(chosen, legend, strict=True):
-        draws = outcome.judgement.draws
-        most = int(draws[draws > 0].min(initial=MOST_QUERIES))
+        most = min(outcome.judgement.draws or MOST_QUERIES, MOST_QUERIES)
         counts = np.unique(np.round(np.geomspace(1, most, 61)).astype(int))
         series.append((counts, np.stack([outcome.judgement.n_query_probability(int(n)) for n in counts]), stroke))
     return Panel("", figures.n_query_curves(series), legend)
@@ -147,8 +147,11 @@ def _gallery(clean: Outcome, outcome: Outcome, examples: Examples) -> dict[str, 
     }
 
 
-def noise(model: WCANet | None, class_names: tuple[str, ...]) -> dict[str, Any] | None:
-    """The spectrum of the noise and its alignment with the weights; None for a net without such noise."""
+def noise(model: WCANet | None, class_names: tuple[str, ...], clean: Outcome) -> dict[str, Any] | None:
+    """Return the spectrum of the noise, its alignment with the weights, and how much of it counts.
+
+    None for a net without such noise.
+    """
     if model is None or model.noise is None:
         return None
     scale_tril = np.asarray(model.noise.scale_tril, np.float64)
@@ -160,6 +163,8 @@ def noise(model: WCANet | None, class_names: tuple[str, ...]) -> dict[str, Any] 
     squares = np.maximum(np.sum(weights**2, axis=0), np.finfo(np.float64).tiny)  # of a weight of zero: all zero
     cosines = (weights.T @ vectors) ** 2 / squares[:, np.newaxis]
     quotients = np.sum(logit_scale**2, axis=1) / squares
+    differences = np.asarray(alignment.logit_difference_scale(logit_scale))
+    differences = differences[~np.eye(len(differences), dtype=bool)]
     names = [*class_names, *map(str, range(len(class_names), len(quotients)))]  # of an unknown class, its number
     return {
         "largest": values[0],
@@ -167,6 +172,11 @@ def noise(model: WCANet | None, class_names: tuple[str, ...]) -> dict[str, Any] 
         "smallest_quotient": quotients.min(),
         "largest_quotient": quotients.max(),
         "leading": cosines[:, : len(names)].sum(axis=1).mean(),
+        "common_share": float(alignment.common_noise_share(logit_scale)),
+        "smallest_difference": differences.min(),
+        "largest_difference": differences.max(),
+        "deviation": np.linalg.norm(logit_scale, axis=1).mean(),
+        "z_margin": float(np.median(clean.judgement.z_margin)),
         "classes": len(names),
         "features": len(values),
         "panels": [

@@ -3,7 +3,7 @@
 from typing import Any
 
 from wca_tf.attacks import entry_of
-from wca_tf.evaluation.accuracy import percent
+from wca_tf.evaluation.accuracy import distance_text, percent
 
 COLUMNS = (
     "attack",
@@ -14,7 +14,9 @@ COLUMNS = (
     "10 queries",
     "100 queries",
     "zero grad",
-    "l2",
+    "median l2",
+    "found",
+    "generations",
 )
 
 VARIED_BY_THE_PAPER = {"confidence", "pixels"}
@@ -32,7 +34,9 @@ def format_results(results: dict[str, Any]) -> str:
     if without_radius:
         rows.append(("no radius",) + ("",) * (len(COLUMNS) - 1))
         rows += [_row("  " + attack["name"], kind(attack), attack) for attack in without_radius]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
+    rows = [tuple(row[i] for i in shown) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(shown))]
     lines = [_header(results)]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines + _checklist(results["checklist"]))
@@ -56,10 +60,9 @@ def _checklist(checklist: list[dict[str, Any]]) -> list[str]:
 
 def kind(attack: dict[str, Any]) -> str:
     """Whether an attack is of the paper's protocol, a variant of it, or adapted to the defence."""
-    config = attack["config"]
-    if config.get("objective", config.get("climbs")) in ("margin", "z_margin"):
+    config, entry = attack["config"], entry_of(attack["name"])
+    if entry.adaptive or config.get("objective", config.get("climbs")) in ("margin", "z_margin"):
         return "adaptive"
-    entry = entry_of(attack["name"])
     usual = {**entry.defaults, "eot_samples": 50}
     changed = {name for name, value in usual.items() if config.get(name) != value}
     return "paper" if entry.paper_protocol and changed <= VARIED_BY_THE_PAPER else "variant"
@@ -79,5 +82,7 @@ def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
         percent(numbers["n_query_accuracy"]["10"]),
         percent(numbers["n_query_accuracy"]["100"]),
         "" if zero is None else f"{100 * zero:.1f}",
-        f"{distortion['l2']['median']:.2f}" if distortion else "",
+        distance_text(distortion["l2"]["median"]) if distortion else "",
+        percent(numbers["found"]) if numbers.get("found") else "",
+        f"{numbers['generations']['median']:g}" if numbers.get("generations") else "",
     )

@@ -1,0 +1,40 @@
+"""Attacks on the deterministic nets that a net with noise is under known draws of it, each judged under its own draw.
+
+An attacker who knows the draw can do no worse than one who does not, unless gradients are bad even without randomness
+(Carlini et al., 2019).
+"""
+
+import dataclasses
+from pathlib import Path
+
+import tensorflow as tf
+
+from wca_tf.attacks.target import AnyTarget, answers_alike, has_noise
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import Examples
+from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
+from wca_tf.evaluation.outcomes import Outcome
+from wca_tf.seeds import fold_in, make_seed
+
+DRAWS = 8  # of one alone the mean over images deviates by about two points
+KNOWN_DRAW = 4  # folded into the evaluation's seed, then the draw's number (attacking.py has the other uses)
+
+
+def attack_fixed_draws(
+    target: AnyTarget, planned: Planned, examples: Examples, settings: Settings, records: Path
+) -> list[Outcome]:
+    """Return the attack's outcome on the net under each of 8 draws; none when no draw can be known.
+
+    All draws share a graph. Each resumes from a directory of its own, `records`/NUMBER.
+    """
+    seeds = [fold_in(make_seed(settings.seed), KNOWN_DRAW, number) for number in range(DRAWS)]
+    seed = tf.Variable(seeds[0], trainable=False)
+    fixed = target.with_fixed_draw(seed)
+    if not has_noise(target) or not answers_alike(fixed, to_float(tf.constant(examples.images[:4]))):
+        return []
+    once = dataclasses.replace(settings, eot_samples=1)  # all draws of a deterministic net are alike
+    outcomes = []
+    for number, drawn in enumerate(seeds):
+        seed.assign(drawn)
+        outcomes += run_attacks(fixed, [planned], examples, once, records / str(number))
+    return outcomes
