@@ -50,6 +50,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "stronger": Experiment("Table 4", "PGD with restarts, and Square, for each epsilon", 2),
     "cw_and_pixels": Experiment("Table 2", "C&W for each kappa, and n-pixel for each n", 2),
+    "eot_convergence": Experiment("Section 4.1", "FGSM and PGD whose gradients average over 1 to 100 draws", 2),
     "obfuscation": Experiment("Section 4.5", "the paper's criteria of gradient obfuscation, and Carlini et al.'s", 3),
     "bound": Experiment(
         "Figure 2", "Theorem 1's bound beside PGD, for linear SVMs of 0 against 1", 0, ("mnist",), ("mnist",)

@@ -1,5 +1,6 @@
 """Table 2: C&W for each confidence kappa, and n-pixel for each n."""
 
+from wca_tf.evaluation.accuracy import distance_text
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.paper import CW, CW_CLEAN, NETS, PIXELS
 from wca_tf.experiments.run import Run
@@ -19,8 +20,12 @@ def reproduce(run: Run) -> Table:
         table.add("clean", label, evaluated.number("clean"), CW_CLEAN / 100 if has_numbers else None)
         for row, (written, paper) in attacks.items():
             table.add(row, label, evaluated.number(written), paper / 100 if has_numbers else None)
-            distance = evaluated.entry(written)["distortion"]["l2"]["median"]
-            table.add(row, f"{label}, median l2", text=f"{distance:.3f}")
+            entry = evaluated.entry(written)
+            table.add(row, f"{label}, median l2", text=distance_text(entry["distortion"]["l2"]["median"]))
+            if entry["found"]:
+                table.add(row, f"{label}, found", entry["found"])
+            if entry["generations"]:
+                table.add(row, f"{label}, median generations", text=f"{entry['generations']['median']:g}")
     table.notes = run.notes(dataset, NETS, ["cw", "n_pixel"])
     table.notes.append("C&W has no radius: on a random net its accuracy says how large the noise is beside kappa")
     bar_chart(table, run.report_dir, "cw_and_pixels", ("paper, CIFAR-10", f"here, {dataset}"))

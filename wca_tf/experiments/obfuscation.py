@@ -1,11 +1,13 @@
 """Section 4.5: the paper's five criteria of gradient obfuscation, and those of Carlini et al., on its nets."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from matplotlib import ticker
 from matplotlib.patches import Rectangle
 
+from wca_tf.evaluation.checklist import FEWEST, IMAGES
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS
@@ -15,8 +17,14 @@ from wca_tf.model_dir import ModelDirectory
 
 ATTACKS = ["fgsm", "pgd", "z_margin"]
 NOISY = ABLATION_LABELS[1:]
-# From what training recorded: the classes' geometric mean, and it over the epoch's mean ratio of noise to margin.
-SCALES_OF_LOGITS = ("deviation of the logits' noise", "size of the noise-free margin, about")
+# From what training recorded, by epoch: (line of metrics.jsonl, C) -> a number.
+NOISE: dict[str, Callable[[dict[str, Any], int], float]] = {
+    "deviation of a logit (geometric mean of the classes)": lambda line, classes: math.exp(
+        line["alignment"] / 2 / classes
+    ),
+    "share of the logits' variance that all classes have in common": lambda line, _: line["common_noise_share"],
+    "deviation of the nearest difference of logits over the margin": lambda line, _: line["noise_to_margin"],
+}
 PAPERS_CRITERIA = 5  # it says that WCA-Net passes all; the first of the checklist
 
 
@@ -26,44 +34,42 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Gradient obfuscation on {dataset}, epsilon = 8/255: section 4.5 of the paper", ["paper"])
     table.legend = "Each criterion with its evidence: means of the exact P(correct)."
     found: dict[str, list[dict[str, Any]]] = {}
-    images = run.budget.checklist_images
+    asked = run.budget.num_examples
+    images = max(asked, FEWEST) if asked else 0
     for label, variant in ABLATION_LABELS:
         evaluated = run.evaluated(dataset, variant, ATTACKS, num_examples=images, checklist=True)
         found[label] = evaluated.results["checklist"]
         for place, item in enumerate(found[label]):
             table.add(item["criterion"], "paper", text="passed" if place < PAPERS_CRITERIA else "not examined")
             table.add(item["criterion"], label, text=f"{_verdict(item)}: {item['evidence']}")
-    _add_scale_of_logits(table, run, dataset)
+    _add_noise_in_training(table, run, dataset)
     _draw(run, dataset, found)
     table.notes = run.notes(dataset, ABLATION_LABELS, ATTACKS, num_examples=images)
+    table.notes.append(f"the checklist is of the first {min(images or IMAGES, IMAGES)} of them")
     return table
 
 
-def _add_scale_of_logits(table: Table, run: Run, dataset: str) -> None:
-    """How noise and margins of the logits grew over training, which saturates cross-entropy; in a figure too."""
-    figure, axes = panels(2, label="logits")
-    for axis, title in zip(axes, SCALES_OF_LOGITS, strict=True):
-        axis.set_title(title)
+def _add_noise_in_training(table: Table, run: Run, dataset: str) -> None:
+    """Add how the noise grew over training, and how much of it counts; in a figure too."""
+    figure, axes = panels(len(NOISE), label="by epoch")
+    for axis, title in zip(axes, NOISE, strict=True):
+        axis.set_title(title, fontsize=8)
         axis.set_xlabel("epoch")
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter(ticker.ScalarFormatter())
+        axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axis.yaxis.set_minor_formatter(ticker.NullFormatter())
     for place, (label, variant) in enumerate(NOISY):
         directory = ModelDirectory(run.model_dir(dataset, variant))
         num_classes = len(directory.read_config()["dataset"]["class_names"])
         lines = directory.read_metrics()
-        deviations = [math.exp(line["alignment"] / (2 * num_classes)) for line in lines]
-        margins = [deviation / line["noise_to_margin"] for deviation, line in zip(deviations, lines, strict=True)]
-        for axis, row, values in zip(axes, SCALES_OF_LOGITS, (deviations, margins), strict=True):
-            table.add(
-                f"in training: {row}",
-                label,
-                text=f"{values[0]:.1f} in epoch 1, {values[-1]:.1f} in epoch {len(values)}",
-            )
+        for axis, (row, value_of) in zip(axes, NOISE.items(), strict=True):
+            values = [value_of(line, num_classes) for line in lines]
+            text = f"{values[0]:.3g} in epoch 1, {values[-1]:.3g} in epoch {len(values)}"
+            table.add(f"in training: {row}", label, text=text)
             axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, color=COLOURS[place], label=label)
     legend(axes[-1])
-    save(figure, run.report_dir, "logits_over_training")
+    save(figure, run.report_dir, "noise_over_training")
 
 
 def _verdict(item: dict[str, Any]) -> str:

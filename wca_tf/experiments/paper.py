@@ -58,7 +58,7 @@ CW_CLEAN = 93.2
 CW = {"0.1": 89.4, "1": 78.4, "2": 71.9, "5": 55.0}
 PIXELS = {1: 90.8, 2: 85.5, 3: 81.2, 5: 64.3}
 
-# Table 7: Wide-ResNet-34-10 on CIFAR-10, clean, then PGD at each of RADII. Table 9: clean, FGSM and PGD at EPSILON.
+# Table 9: Wide-ResNet-34-10 on CIFAR-10, clean, then PGD at each of RADII. Table 7: clean, FGSM and PGD at EPSILON.
 WIDE = {"none": (97, 63, 60, 26, 12, 0, 0, 0, 0), "anisotropic": (97, 80, 80, 77, 73, 70, 34, 10, 0)}
 IMAGENET = {
     ("imagenette", "none"): (75.5, 8.4, 0.0),

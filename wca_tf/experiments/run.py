@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from wca_tf.config import EvaluateConfig, TrainConfig, expand
-from wca_tf.evaluation.accuracy import Number, mean_with_interval
+from wca_tf.evaluation.accuracy import Number, least_probability
 from wca_tf.evaluation.checklist import Searches
+from wca_tf.evaluation.outcomes import stored_judgements
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.paper import EPSILON
@@ -41,11 +42,12 @@ class Evaluated:
         return found
 
     def worst_case(self, attacks: list[str], epsilon: float) -> Number:
-        """Mean over images of the least P(correct) of these attacks and of the clean image."""
-        with np.load(self.report_dir / "examples.npz") as arrays:
-            names, radii = arrays["attack"].tolist(), arrays["epsilon"]
-            rows = [i for i, name in enumerate(names) if name == "clean" or (name in attacks and radii[i] == epsilon)]
-            return mean_with_interval(arrays["probability_correct"][rows].min(axis=0))
+        """Return the expected accuracy in the worst case over these attacks and the clean image."""
+        with np.load(self.report_dir / "examples.npz") as stored:
+            arrays = dict(stored)
+        names, radii = arrays["attack"].tolist(), arrays["epsilon"]
+        rows = [i for i, name in enumerate(names) if name == "clean" or (name in attacks and radii[i] == epsilon)]
+        return least_probability(stored_judgements(arrays, rows)).n_query_accuracy(1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,14 +84,12 @@ class Budget:
         num_examples: test images attacked; 0 for all.
         attacks: an attack's name -> how it is written, where its budget is not the default.
         suite: the adaptive attacks of the honest table, as written.
-        checklist_images: images of the checklist.
         searches: its attacks without gradients, where they are less than `checklist.Searches`.
     """
 
     num_examples: int
     attacks: dict[str, str]
     suite: tuple[str, ...]
-    checklist_images: int = 100
     searches: Changes = dataclasses.field(default_factory=dict)
 
     def written(self, name: str) -> str:
@@ -108,9 +106,12 @@ BUDGETS: dict[str, Budget] = {
             "cw": "cw:steps=10:searches=2:learning_rate=0.1",
             "n_pixel": "n_pixel:population=20:generations=2",
         },
-        ("margin:steps=10", "z_margin:steps=10"),
-        50,
-        {"square": "square:queries=100", "random_sampling": "random_sampling:points=100"},
+        ("z_margin:steps=10", "adaptive:steps=10:apgd_steps=10:queries=50"),
+        {
+            "square": "square:queries=100",
+            "n_pixel": "n_pixel:objective=margin:population=10:generations=5",
+            "random_sampling": "random_sampling:points=100",
+        },
     ),
     "small": Budget(
         500,
@@ -120,10 +121,9 @@ BUDGETS: dict[str, Budget] = {
             "cw": f"cw:{_SMALL_CW}",
             "n_pixel": "n_pixel:generations=3",
         },
-        ("margin", "z_margin", "apgd_dlr", "square:queries=1000"),
-        50,
+        ("z_margin", "square:queries=1000", "adaptive"),
     ),
-    "paper": Budget(0, {}, ("margin", "z_margin", "apgd_ce", "apgd_dlr", "auto_rand", "square")),
+    "paper": Budget(0, {}, ("z_margin:restarts=10", "auto_rand", "square", "adaptive:queries=5000")),
 }
 
 
