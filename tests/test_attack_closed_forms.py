@@ -49,7 +49,7 @@ def three_classes(weights):
 # Two linear classes
 
 
-@pytest.mark.parametrize("name", ["fgsm", "bim", "pgd:steps=25", "transfer", "apgd_ce:steps=10"])
+@pytest.mark.parametrize("name", ["fgsm", "bim", "pgd:steps=25", "margin", "z_margin", "transfer", "apgd_ce:steps=10"])
 def test_two_linear_classes_reach_the_optimum(name):
     weights = normal(PIXELS, 2, seed=3)
     images = random_images(6).numpy()
@@ -64,7 +64,7 @@ def test_two_linear_classes_reach_the_optimum(name):
 @pytest.mark.parametrize(
     "name",
     [
-        *("margin", "z_margin", "adaptive:queries=60", "pgd_restarts:steps=25:restarts=2"),
+        *("z_margin:restarts=2", "adaptive:queries=60", "pgd_restarts:steps=25:restarts=2"),
         *("auto_rand:steps=10", "apgd_dlr:steps=10", "square:queries=400"),
     ],
 )

@@ -81,7 +81,7 @@ def test_every_attack(noisy_target, labelled, text):
     expected = np.full(len(images), True)
     if text.startswith("cw"):  # it leaves what is an error already, by the mean of its draws: nothing is nearer
         features = noisy_target.features(images)
-        logits = noisy_target.logits(features, fold_in(make_seed(0), 0), 50, tf.range(len(images)))
+        logits = noisy_target.logits(features, fold_in(make_seed(0), 0), attack.eot_samples, tf.range(len(images)))
         expected = tf.reduce_mean(alignment.margin(logits, labels), axis=0).numpy() > 0
         assert expected.any() and not expected.all()
     np.testing.assert_array_equal(np.any(changes != 0, axis=1), expected)
@@ -151,9 +151,12 @@ def test_an_attack_costs_what_it_says(name):
     attack = build(QUICK[name])
     attack.check_target(target, images)
     run(attack, target, images, np.zeros(3, np.int64))
-    assert counted.numpy() <= 3 * (attack.passes + 2)
+    passes = attack.passes
+    if name == "adaptive":  # one of its members is left out of a net without noise
+        passes = sum((member.passes + 1) * times for member, times in attack.rounds(target))
+    assert counted.numpy() <= 3 * (passes + 2)
     if name not in ("cw", "n_pixel"):  # these end where they no longer fall, or have converged
-        assert counted.numpy() >= 3 * attack.passes
+        assert counted.numpy() >= 3 * passes
 
 
 # Targeted attacks

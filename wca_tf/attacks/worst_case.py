@@ -62,7 +62,8 @@ class WorstCase(BallAttack):
 class RestartedPGD(WorstCase):
     """Projected gradient from several random starts; parameters as for `ProjectedGradient`.
 
-    `pgd_restarts` is the paper's PGD_100; `margin` and `z_margin` start once unless asked for more.
+    `pgd_restarts` is the paper's PGD_100; `margin` and `z_margin` start once unless asked for more. With one start it is
+    `ProjectedGradient`: every image is attacked, and none is compared with another.
     """
 
     objective: str = "ce"
@@ -71,8 +72,20 @@ class RestartedPGD(WorstCase):
     random_start: bool = True
     restarts: int = 100
 
+    @property
+    def passes(self) -> int:
+        return self.steps if self.restarts == 1 else super().passes
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        if self.restarts == 1:
+            return self._once().perturb(target, batch, epsilon, seed)
+        return super().perturb(target, batch, epsilon, seed)
+
     def rounds(self, target: Target | None = None) -> Sequence[tuple[BallAttack, int]]:
-        once = ProjectedGradient(
+        return [(self._once(), self.restarts)]
+
+    def _once(self) -> ProjectedGradient:
+        return ProjectedGradient(
             self.epsilon,
             self.objective,
             self.steps,
@@ -82,7 +95,6 @@ class RestartedPGD(WorstCase):
             eot_samples=self.eot_samples,
             targeted=self.targeted,
         )
-        return [(once, self.restarts)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from wca_tf.attacks import build_attack, entry_of, parse_attack
 from wca_tf.attacks.attack import Attack, AttackResult
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.target import AnyTarget, RandomNetTarget
+from wca_tf.attacks.target import AnyTarget
 from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
@@ -198,11 +198,9 @@ def _attack_batch(
     started = time.monotonic()
     result, still, wanted = AttackResult(images), None, None
     if attack:
-        # What a net with noise anywhere draws, it draws for a place in the batch: other draws for the next batch.
-        by_batch = (indices[0],) if isinstance(attacked, RandomNetTarget) else ()
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
         still = attack.zero_gradients(attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        result = attack.run(attacked, images, labels, indices, fold_in(seed, ATTACKING, *by_batch), wanted)
+        result = attack.run(attacked, images, labels, indices, fold_in(seed, ATTACKING), wanted)
     adversarial = result.images
     judgement = judge(target, adversarial, labels, indices, seed)
     unknown = np.full(len(images), np.nan)
