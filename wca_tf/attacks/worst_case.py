@@ -62,8 +62,8 @@ class WorstCase(BallAttack):
 class RestartedPGD(WorstCase):
     """Projected gradient from several random starts; parameters as for `ProjectedGradient`.
 
-    `pgd_restarts` is the paper's PGD_100; `margin` and `z_margin` start once unless asked for more. With one start it is
-    `ProjectedGradient`: every image is attacked, and none is compared with another.
+    `pgd_restarts` is the paper's PGD_100; `margin` and `z_margin` start once unless asked for more. One start alone is
+    `ProjectedGradient`: every image is attacked, and nothing is compared.
     """
 
     objective: str = "ce"
