@@ -1,134 +1,88 @@
-"""Every attack on the Fashion-MNIST models of benchmarks/fashion_mnist.py, and their checklists.
+"""Every attack on the Fashion-MNIST nets of benchmarks/fashion_mnist.py, and a checklist.
 
     .venv/bin/python benchmarks/attack_suite.py --tfds_data_dir=DIR
 
-Writes docs/results/attack_suite.{json,md}. What exists in runs/ is not done again. Hours on 2 cores, hence the budgets:
+Writes docs/results/attack_suite.{json,md}. What has been run is not run again. Hours on 2 cores, hence the budgets:
 C&W, n-pixel and the images of the costly attacks are fewer than the paper's, as the table says.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from fashion_mnist_nets import NETS, evaluated, parse_arguments
 
 from wca_tf import files
-from wca_tf.config import EvaluateConfig
-from wca_tf.evaluation.accuracy import distance_text, least_probability
-from wca_tf.evaluation.outcomes import stored_judgements
-from wca_tf.evaluation.report.table import format_results, percent
-from wca_tf.evaluation.runner import evaluate
+from wca_tf.evaluation.accuracy import distance_text
+from wca_tf.evaluation.report.table import percent
 
-ROOT = Path(__file__).resolve().parent.parent
-COVARIANCES = ("none", "isotropic", "anisotropic")
-EPSILON = "0.1"
-BALL = "fgsm,pgd,pgd:steps=40,margin,z_margin,z_margin:restarts=10,apgd_ce,apgd_dlr,auto_rand,transfer,adaptive"
-BALL += ",square:queries=1000"
-# None of these, which are what z_margin with ten restarts and the cascade are compared with.
+EPSILON = 0.1
+BALL = ("fgsm", "pgd", "pgd:steps=40", "margin", "z_margin", "z_margin:restarts=10", "apgd_ce", "apgd_dlr", "auto_rand")
+BALL += ("transfer", "transfer:climbs=dlr", "square:queries=1000", "adaptive")
+# Each of these beside the worst case of all others.
 COMPARED = ("z_margin:restarts=10", "adaptive")
 CW_BUDGET = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"
-CW = ",".join(f"cw:confidence={kappa}:{CW_BUDGET}" for kappa in ("0.1", "1.0", "2.0", "5.0"))
-PIXELS = ",".join(f"n_pixel{count}:generations=3" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
+CW = tuple(f"cw:confidence={kappa}:{CW_BUDGET}" for kappa in ("0.1", "1.0", "2.0", "5.0"))
+PIXELS = tuple(f"n_pixel{count}:generations=3" for count in ("", ":pixels=2", ":pixels=3", ":pixels=5"))
 PIXEL_BY_MARGIN = "n_pixel:objective=margin:population=100:generations=80"
-# (images, attacks, images at a time)
-PLAN = (
-    (500, BALL, 100),
-    (200, "pgd_restarts", 100),
-    (500, CW, 100),
-    (100, f"{PIXELS},{PIXEL_BY_MARGIN}", 100),
-)
-CHECKLISTS = ("anisotropic",)
+PLAN = {500: BALL + CW, 200: ("pgd_restarts",), 100: (*PIXELS, PIXEL_BY_MARGIN)}  # by test images
+CHECKLIST = ("anisotropic", ("fgsm", "pgd", "z_margin"), 100)
 HEAD = 8  # columns of each net
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tfds_data_dir", default="", help="where TFDS's fashion_mnist is; empty: as in training")
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where the models are")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="where the table goes")
-    arguments = parser.parse_args()
-    results = {name: measure(name, arguments.tfds_data_dir, arguments.runs) for name in COVARIANCES}
+    arguments = parse_arguments(__doc__)
+    results = {net: measure(arguments, net) for net in NETS}
     files.write_json(arguments.out / "attack_suite.json", results)
     table = markdown_table(results)
     files.write_atomically(arguments.out / "attack_suite.md", lambda path: Path(path).write_text(table))
     print(table)
 
 
-def measure(covariance: str, tfds_data_dir: str, runs: Path) -> dict[str, Any]:
-    """Every attack of the plan on one model, and its checklist: the numbers of results.json."""
-    found: dict[str, Any] = {"attacks": [], "worst_case": {}}
-    for count, attacks, batch_size in PLAN:
-        config = EvaluateConfig(
-            attacks, EPSILON, num_examples=count, batch_size=batch_size, tfds_data_dir=tfds_data_dir
-        )
-        results = evaluate(config, runs / f"fashion_mnist_{covariance}", runs / "suite" / f"{covariance}_{count}")
-        print(format_results(results))
-        chosen = [a for a in results["attacks"] if a["epsilon"] in (float(EPSILON), None)]
-        listed = {attack["name"] for attack in found["attacks"]}
-        found["attacks"] += [{**a, "num_examples": count} for a in chosen if a["name"] not in listed]
-        if attacks == BALL:
-            found["compared"] = compared(runs / "suite" / f"{covariance}_{count}")
-        found["worst_case"][str(count)] = [w for w in results["worst_case"] if w["epsilon"] == float(EPSILON)]
-        found.setdefault("clean", results["clean"])
-        found.setdefault("model", results["model"])
-    found["checklist"] = checklist(covariance, tfds_data_dir, runs) if covariance in CHECKLISTS else []
-    return found
-
-
-def compared(report: Path) -> dict[str, Any]:
-    """Expected accuracy in the worst case over all l∞ attacks on all images but `COMPARED`, beside each of those."""
-    with np.load(report / "examples.npz") as stored:
-        arrays = dict(stored)
-    names = arrays["attack"].tolist()
-    rows = {name: [names.index(name)] for name in COMPARED}
-    rows["all others"] = [i for i, name in enumerate(names) if name not in COMPARED and name in BALL.split(",")]
-    return {
-        name: least_probability(stored_judgements(arrays, [names.index("clean"), *chosen])).n_query_accuracy(1)
-        for name, chosen in rows.items()
-    }
-
-
-def checklist(covariance: str, tfds_data_dir: str, runs: Path) -> list[dict[str, Any]]:
-    """The checklist of one model; its own report directory, since it looks at fewer images."""
-    config = EvaluateConfig("fgsm,pgd,z_margin", EPSILON, num_examples=100, tfds_data_dir=tfds_data_dir, checklist=True)
-    model_dir = runs / f"fashion_mnist_{covariance}"
-    return evaluate(config, model_dir, runs / "suite" / f"{covariance}_checklist")["checklist"]
+def measure(arguments: argparse.Namespace, net: str) -> dict[str, Any]:
+    """Return the entries of results.json for every attack of the plan on one net, and for its checklist."""
+    measured: dict[str, Any] = {"attacks": []}
+    for count, attacks in PLAN.items():
+        found = evaluated(arguments, net, attacks, str(EPSILON), num_examples=count)
+        radii = {attack["name"]: attack["epsilon"] for attack in found.results["attacks"] if attack["epsilon"] is None}
+        entries = (found.entry(name, radii.get(name, EPSILON)) for name in attacks)
+        measured["attacks"] += [{**entry, "num_examples": count} for entry in entries]
+        if attacks[: len(BALL)] == BALL:
+            measured |= {"clean": found.results["clean"], "model": found.results["model"]}
+            others = [name for name in BALL if name not in COMPARED]
+            measured["worst_case"] = found.worst_case(list(BALL), EPSILON)
+            measured["compared"] = {name: found.worst_case([name], EPSILON) for name in COMPARED}
+            measured["compared"]["worst case of all others"] = found.worst_case(others, EPSILON)
+    judged, attacks, count = CHECKLIST
+    if net == judged:
+        found = evaluated(arguments, net, attacks, str(EPSILON), num_examples=count, checklist=True)
+        measured["checklist"] = found.results["checklist"]
+    return measured
 
 
 def markdown_table(results: dict[str, dict[str, Any]]) -> str:
-    """A row per attack, the models side by side; then the checklists."""
+    """A row per attack, the nets side by side; then what two attacks leave beside all others; then the checklist."""
     head = "one draw | expected | noise-free | 100 queries | median l2 | found | generations | seconds"
     lines = ["| attack | images | " + " | ".join(f"{name}: {head}" for name in results) + " |"]
     lines.append("|---" * (2 + HEAD * len(results)) + "|")
-    rows = {(a["name"], a["num_examples"]): None for result in results.values() for a in result["attacks"]}
-    lines.append(_row("clean", 500, [result["clean"] for result in results.values()]))
-    for name, count in rows:
-        found = [next((a for a in r["attacks"] if a["name"] == name), None) for r in results.values()]
-        lines.append(_row(name, count, found))
-    for count in next(iter(results.values()))["worst_case"]:
-        worst = [percent(w[0]["expected_accuracy"]) if (w := r["worst_case"][count]) else "" for r in results.values()]
-        if any(worst):
-            lines.append(
-                f"| worst case | {count} | " + " | ".join(f" | {value} | | | | | | " for value in worst) + " |"
-            )
+    lines.append(_row("clean", max(PLAN), [result["clean"] for result in results.values()]))
+    for entries in zip(*(result["attacks"] for result in results.values()), strict=True):
+        lines.append(_row(entries[0]["name"], entries[0]["num_examples"], entries))
     lines += ["", "| expected accuracy, % | " + " | ".join(results) + " |", "|---" * (1 + len(results)) + "|"]
     for name in next(iter(results.values()))["compared"]:
-        numbers = [percent(result["compared"][name]) for result in results.values()]
-        lines.append(f"| {name}, and the clean image | " + " | ".join(numbers) + " |")
+        lines.append(f"| {name} | " + " | ".join(percent(r["compared"][name]) for r in results.values()) + " |")
+    lines.append("| worst case of all | " + " | ".join(percent(r["worst_case"]) for r in results.values()) + " |")
     verdict = {True: "pass", False: "**fail**", None: "–"}
-    lines += ["", "| criterion | " + " | | ".join(CHECKLISTS) + " | |", "|---" * (1 + 2 * len(CHECKLISTS)) + "|"]
-    for items in zip(*(results[name]["checklist"] for name in CHECKLISTS), strict=True):
-        cells = " | ".join(f"{verdict[item['passed']]} | {item['evidence']}" for item in items)
-        lines.append(f"| {items[0]['criterion']} | {cells} |")
+    lines += ["", f"| criterion, {CHECKLIST[0]} noise | verdict | evidence |", "|---|---|---|"]
+    for item in results[CHECKLIST[0]]["checklist"]:
+        lines.append(f"| {item['criterion']} | {verdict[item['passed']]} | {item['evidence']} |")
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, count: int, found: list[dict[str, Any] | None]) -> str:
+def _row(name: str, count: int, found: Sequence[dict[str, Any]]) -> str:
     cells = []
     for numbers in found:
-        if numbers is None:
-            cells += [""] * HEAD
-            continue
         cells += [percent(numbers[key]) for key in ("accuracy", "expected_accuracy", "noise_free_accuracy")]
         cells.append(percent(numbers["n_query_accuracy"]["100"]))
         cells.append(distance_text(numbers["distortion"]["l2"]["median"]) if "distortion" in numbers else "")

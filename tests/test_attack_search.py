@@ -13,6 +13,7 @@ from attack_nets import (
     PIXELS,
     SHAPE,
     batch_of,
+    counting_target,
     flatten,
     linear_target,
     normal,
@@ -401,14 +402,7 @@ def test_square_calls_no_image_lost_for_the_luck_of_its_draws():
 
 
 def test_square_asks_no_more_about_images_that_are_lost():
-    counted = tf.Variable(0, dtype=tf.int64)
-
-    def features(images):
-        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
-        return flatten(images)
-
-    weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
-    target = HeadNoiseTarget(features, lambda f: f @ weights + favour, tf.zeros([4, 1]))
+    target, counted = counting_target()
     attack, images = SquareAttack(0.1, queries=30, eot_samples=2), random_images(8)
     for lost in (8, 3, 0):
         counted.assign(0)

@@ -8,9 +8,7 @@ import tensorflow as tf
 from attack_nets import (
     NORMS,
     PIXEL_TOLERANCE,
-    PIXELS,
-    flatten,
-    normal,
+    counting_target,
     predictions,
     random_images,
     run,
@@ -21,7 +19,7 @@ from attack_nets import (
 from wca_tf.attacks import build_attack
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradients import survival
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
+from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
 
 CHEAP_DRAWS = 1000
@@ -86,14 +84,7 @@ def test_rounds():
 @pytest.mark.parametrize("norm", NORMS)
 def test_lost_images_cost_no_more_rounds(norm):
     """Rows that pass the features, by the label: of lost images one pass, to see that they are."""
-    counted = tf.Variable(0, dtype=tf.int64)
-
-    def features(images):
-        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
-        return flatten(images)
-
-    weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
-    target = HeadNoiseTarget(features, lambda f: f @ weights + favour, tf.zeros([4, 1]))
+    target, counted = counting_target()
     images, steps, restarts = random_images(8), 5, 3
     text = f"pgd_restarts:steps={steps}:restarts={restarts}:norm={norm}:objective=margin"
     attack = build_attack(text, 0.1, eot_samples=2)
@@ -149,14 +140,7 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
 
 def test_adaptive_spends_nothing_on_lost_images():
     """Rows that pass the features: of lost images one, to see that they are."""
-    counted = tf.Variable(0, dtype=tf.int64)
-
-    def features(images):
-        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
-        return flatten(images)
-
-    weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
-    target = HeadNoiseTarget(features, lambda f: f @ weights + favour, tf.zeros([4, 1]))
+    target, counted = counting_target()
     attack, rows = build_attack(CASCADE, 0.1, eot_samples=2), {}
     for lost in (8, 4, 0):
         counted.assign(0)

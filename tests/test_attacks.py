@@ -14,6 +14,7 @@ from attack_nets import (
     QUICK,
     SHAPE,
     WITH_NORMS,
+    counting_target,
     flatten,
     linear_target,
     normal,
@@ -138,15 +139,7 @@ def test_an_image_alone(noisy_target, labelled, name):
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name != "auto_rand"])  # that is two of the others
 def test_an_attack_costs_what_it_says(name):
     """Rows that pass the features: `passes` an image, and one or two to judge the image itself."""
-    counted = tf.Variable(0, dtype=tf.int64)
-
-    def features(images):
-        counted.assign_add(tf.shape(images, out_type=tf.int64)[0])
-        return flatten(images)
-
-    weights = tf.constant(normal(PIXELS, 4, seed=1))
-    # Label 0 cannot be lost: nothing ends early.
-    target = HeadNoiseTarget(features, lambda f: f @ weights + [100.0, 0.0, 0.0, 0.0], tf.zeros([4, 1]))
+    target, counted = counting_target()
     images = random_images(3)
     attack = build(QUICK[name])
     attack.check_target(target, images)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 # Of 1, 2, 4 and the hard minimum, the strongest attack on validation images of Fashion-MNIST.
 SOFTNESS = 2.0
-SOFTNESS_OF_SPREAD = 20.0  # of a net without noise
+SOFTNESS_OF_SPREAD = 20.0  # of a net without noise; chosen on validation images (docs/decisions.md)
 MOST_NUMBERS = 4_000_000  # in memory at a time
 SMALLEST_DEVIATION = 1e-6  # of a difference of logits, over the largest
 

@@ -78,7 +78,8 @@ class RestartedPGD(WorstCase):
 
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         if self.restarts == 1:
-            return self._once().perturb(target, batch, epsilon, seed)
+            # The seed of the first of several, so that more starts leave no image better.
+            return self._once().perturb(target, batch, epsilon, fold_in(seed, 0, 0))
         return super().perturb(target, batch, epsilon, seed)
 
     def rounds(self, target: Target | None = None) -> Sequence[tuple[BallAttack, int]]:
