@@ -84,7 +84,7 @@ LINF = (
     "apgd_dlr:steps=5",
     "auto_rand:steps=3:eot_samples=4",
     "transfer:steps=3",
-    "transfer:climbs=dlr:steps=3",
+    "transfer:source_objective=dlr:steps=3",
     "square:queries=12",
     "square:queries=12:fresh=true",
     "random_sampling:points=12",

@@ -11,8 +11,9 @@ import keras
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.projected_gradient import ProjectedGradient
-from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.projected_gradient import projected_gradient
+from wca_tf.attacks.target import HeadNoiseTarget, Target
 from wca_tf.distribution.replicas import first_row
 from wca_tf.seeds import fold_in, make_seed
 
@@ -25,10 +26,12 @@ class AdversarialTraining:
 
     Attributes:
         attack: made against the net of the step; its random start and draws follow from the net's seed and the step.
+        epsilon: its radius.
         mixed: train on the clean images too, in equal parts (CT+AT); else on the attacked ones alone (AT).
     """
 
     attack: ProjectedGradient
+    epsilon: float
     mixed: bool
 
     def __call__(
@@ -43,7 +46,7 @@ class AdversarialTraining:
         attack = self.attack if model.noise else dataclasses.replace(self.attack, eot_samples=1)
         # Keras traces training steps without AutoGraph, which the attack's loop needs.
         perturb = tf.function(attack.perturb, jit_compile=False)
-        adversarial = perturb(self.target(model), batch, attack.radius, seed)
+        adversarial = perturb(self.target(model), batch, tf.constant(self.epsilon, tf.float32), seed)
         adversarial = tf.stop_gradient(tf.ensure_shape(adversarial, images.shape))
         if not self.mixed:
             return adversarial, labels, sample_weight
@@ -69,8 +72,8 @@ class OfficialAdversarialTraining(AdversarialTraining):
 class OfficialProjectedGradient(ProjectedGradient):
     """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all so far."""
 
-    def ascent(self, before: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-        return before + gradient
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return projected_gradient(self, target, batch, epsilon, seed, sum_gradients=True)
 
 
 def adversary(name: str, epsilon: float, compat: str) -> AdversarialTraining | None:
@@ -88,6 +91,6 @@ def adversary(name: str, epsilon: float, compat: str) -> AdversarialTraining | N
         return None
     if compat == "official":
         step = OFFICIAL_STEP / OFFICIAL_EPSILON
-        attack = OfficialProjectedGradient(epsilon=OFFICIAL_EPSILON, relative_step_size=step, eot_samples=1)
-        return OfficialAdversarialTraining(attack, name == "ct_at")
-    return AdversarialTraining(ProjectedGradient(epsilon=epsilon), name == "ct_at")
+        attack = OfficialProjectedGradient(relative_step_size=step, eot_samples=1)
+        return OfficialAdversarialTraining(attack, OFFICIAL_EPSILON, name == "ct_at")
+    return AdversarialTraining(ProjectedGradient(), epsilon, name == "ct_at")

@@ -4,13 +4,15 @@ Every field is a flag of `bin/train` or `bin/evaluate`; its metadata is the flag
 """
 
 import dataclasses
+import functools
 import math
 import os
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from wca_tf.attacks import entry_of, parse_attack
+from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.backbones import BACKBONES
 from wca_tf.errors import InputError
 
@@ -149,8 +151,7 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0, average_draws=1)
-        self.parsed_attacks()
-        if max(self.parsed_epsilons()) == 0 and self.checklist:
+        if max(self.parsed_epsilons) == 0 and self.checklist:
             raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
 
     def identity(self) -> dict[str, Any]:
@@ -160,21 +161,23 @@ class EvaluateConfig:
         changed = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(EvaluateConfig, name)}
         return {**shared, **changed}
 
-    def parsed_attacks(self) -> list[tuple[str, dict[str, Any]]]:
-        """[(the attack as written, its parameters)], in order; raises InputError for an unknown one."""
-        attacks = [(text, parse_attack(text, self.eot_samples)) for text in _split_list(self.attacks, "--attacks")]
-        norms = {parameters["norm"] for name, parameters in attacks if entry_of(name).has_radius}
+    @functools.cached_property
+    def parsed_attacks(self) -> tuple[Attack, ...]:
+        """The attacks, in order; raises InputError for an unknown one."""
+        texts = _split_list(self.attacks, "--attacks")
+        attacks = tuple(parse_attack(text, eot_samples=self.eot_samples) for text in texts)
+        norms = norms_of(attacks)
         if len(norms) > 1:
-            raise InputError(f"expected attacks of one norm, whose radii compare; received {', '.join(sorted(norms))}")
+            raise InputError(f"expected attacks of one norm, whose radii compare; received {', '.join(norms)}")
         return attacks
 
-    def parsed_epsilons(self) -> list[float]:
+    @functools.cached_property
+    def parsed_epsilons(self) -> tuple[float, ...]:
         """The radii, in order; raises InputError for one out of range (linf: [0, 1]), or there twice."""
         epsilons = parse_epsilons(self.epsilons)
-        norms = {parameters.get("norm") for _, parameters in self.parsed_attacks()}
-        if "linf" in norms and max(epsilons) > 1:
+        if "linf" in norms_of(self.parsed_attacks) and max(epsilons) > 1:
             raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}")
-        return epsilons
+        return tuple(epsilons)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +192,11 @@ class ExportConfig:
         _check_at_least(self, version=1)
         if not self.export_dir:
             raise InputError("expected --export_dir=DIR, where the version goes")
+
+
+def norms_of(attacks: Iterable[Attack]) -> list[str]:
+    """Return the norms of the attacks that have a radius, in order."""
+    return list(dict.fromkeys(attack.norm for attack in attacks if isinstance(attack, BallAttack)))
 
 
 def expand(path: str) -> Path:

@@ -10,6 +10,10 @@ class InputError(ValueError):
     """
 
 
+class NonFiniteError(InputError):
+    """A net gave NaN or Inf where a number is needed."""
+
+
 class LostWorkerError(InputError):
     """Another process of the cluster is gone; commands exit with 75, try again, so that a launcher restarts them."""
 

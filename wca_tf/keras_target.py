@@ -1,6 +1,8 @@
 """What attacks see of a Keras model, or of a model on disk: the one place where targets meet models."""
 
+import weakref
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -32,7 +34,7 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         return tf.cast(model(images, training=False), tf.float32)
 
     if isinstance(model, WCANet):
-        target = HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
+        target = HeadNoiseTarget(model.features, model.classifier, lambda: model.logit_scale, bool(model.noise))
     else:
         scale = tf.zeros([logits(tf.zeros([1, *image_shape])).shape[-1], 1])
         target = HeadNoiseTarget(logits, tf.identity, scale)
@@ -42,6 +44,26 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         _check_logits(features.numpy())
     deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
     return target if deterministic else RandomNetTarget(logits)
+
+
+def as_target(model: Any, image_shape: tuple[int, ...]) -> AnyTarget:
+    """Return a target as it is, or that of a Keras classifier: the same one at every call, so that attacks trace once.
+
+    Raises:
+        InputError: as `target_of`; something that is neither.
+    """
+    if not isinstance(model, keras.Model):
+        if not hasattr(model, "logits"):
+            raise InputError(f"expected a Keras model or a target, received {type(model).__name__}")
+        return model
+    targets: dict[tuple[int, ...], AnyTarget]
+    owner, targets = getattr(model, "_wca_tf_targets", (None, {}))
+    if owner is None or owner() is not model:  # none yet, or those of the model that this one is a copy of
+        targets = {}
+        object.__setattr__(model, "_wca_tf_targets", (weakref.ref(model), targets))  # which Keras would track
+    if image_shape not in targets:
+        targets[image_shape] = target_of(model, image_shape)
+    return targets[image_shape]
 
 
 def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import re
 import socket
 from pathlib import Path
 
+from wca_tf.attacks.declarations import Transfer
 from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig, expand
 from wca_tf.errors import InputError
 
@@ -56,7 +57,8 @@ def check_source_present(config: TrainConfig) -> None:
 
 def check_sources_present(config: EvaluateConfig) -> None:
     """Raise InputError when a net that an attack transfers from is not there."""
-    for name, parameters in config.parsed_attacks():
-        source = parameters.get("source")
-        if source and not (expand(source) / "model.keras").is_file():
-            raise InputError(f"expected a trained model in {source}, the source of {name}: there is none")
+    for attack in config.parsed_attacks:
+        if not isinstance(attack, Transfer) or not attack.source:
+            continue
+        if not (expand(attack.source) / "model.keras").is_file():
+            raise InputError(f"expected a trained model in {attack.source}, the source of {attack.name}: there is none")

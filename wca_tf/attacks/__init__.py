@@ -1,214 +1,94 @@
-"""Attacks by name, with the paper's defaults. This module is free of TensorFlow; `build_attack` imports the attack.
+"""Attacks by name. This module is free of TensorFlow, which an attack imports when it is called.
 
-An attack is a frozen configuration and a pure call, `attack(target, images, labels, indices, seed)`, that returns
-adversarial images (attack.py). It sees a `Target` (target.py), never a model. Its geometry is in balls.py, what it
-maximises in objectives.py.
+An attack is a frozen declaration of its options (declarations.py) and a pure call, `attack(model, images, labels,
+epsilon)`, that returns adversarial images and what they do (attack.py). It sees a `Target` (target.py), never a model.
+Its geometry is in balls.py, what it maximises in objectives.py.
 """
 
-import dataclasses
-import importlib
-import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wca_tf.attacks.attack import Attack, AttackResult, BallAttack
+from wca_tf.attacks.declarations import ADAPTIVE, ATTACKS
 from wca_tf.errors import InputError
+from wca_tf.options import class_from_outside, option, options_of, parse_options, spell
 
-if TYPE_CHECKING:
-    from wca_tf.attacks.attack import Attack
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "AttackResult",
+    "BallAttack",
+    "kind_of",
+    "option",
+    "parse_attack",
+    "quick_text",
+    "spell_attack",
+]
 
-
-@dataclasses.dataclass(frozen=True)
-class AttackEntry:
-    """An attack by name.
-
-    Attributes:
-        module, class_name: where its class is.
-        defaults: the parameters that `--attacks` can set.
-        has_radius: whether it stays within a ball of radius epsilon.
-        uses_gradients: whether it follows gradients of the attacked net.
-        paper_protocol: whether the paper has it.
-        adaptive: whether it is made for nets with noise.
-        algorithm: which version of its algorithm this is. Raise it with every change after which the same parameters
-            give other images: records of another number are made again.
-    """
-
-    module: str
-    class_name: str
-    defaults: dict[str, Any]
-    has_radius: bool = True
-    uses_gradients: bool = True
-    paper_protocol: bool = False
-    adaptive: bool = False
-    algorithm: int = 2  # 1: draws were the same for all images of a batch
+VARIED_BY_THE_PAPER = {"confidence", "pixels"}
 
 
-_PROJECTED = {"objective": "ce", "steps": 10, "relative_step_size": 0.1, "random_start": True}
-_BALL = {"norm": "linf", "targeted": False}
+def parse_attack(text: str, **defaults: Any) -> Attack:
+    """Return the attack written as `name:option=value:option=value`.
 
-
-def _projected(**changes: Any) -> AttackEntry:
-    defaults = {**_PROJECTED, **_BALL, **changes}
-    return AttackEntry("projected_gradient", "ProjectedGradient", defaults, paper_protocol=True)
-
-
-def _margin(objective: str) -> AttackEntry:
-    defaults = {**_PROJECTED, "objective": objective, "steps": 40, "restarts": 1, "bound": 0.01, **_BALL}
-    return AttackEntry("worst_case", "RestartedPGD", defaults, adaptive=True)
-
-
-def _auto_pgd(objective: str) -> AttackEntry:
-    defaults = {"objective": objective, "steps": 100, "rho": 0.75, **_BALL}
-    return AttackEntry("auto_pgd", "AutoPGD", defaults)
-
-
-# The paper's attacks have its parameters (section 4.1). The objectives of `margin` and `z_margin` do not saturate, and
-# z_margin knows the noise's covariance; `adaptive` is a cascade that begins with it. The others have their authors'.
-ATTACKS: dict[str, AttackEntry] = {
-    "fgsm": _projected(steps=1, relative_step_size=1.0, random_start=False),
-    "bim": _projected(random_start=False),
-    "pgd": _projected(),
-    "pgd_restarts": AttackEntry(
-        "worst_case", "RestartedPGD", {"restarts": 100, **_PROJECTED, "bound": 0.01, **_BALL}, paper_protocol=True
-    ),
-    "margin": _margin("margin"),
-    "z_margin": _margin("z_margin"),
-    "adaptive": AttackEntry(
-        "worst_case",
-        "Adaptive",
-        {"steps": 40, "apgd_steps": 100, "queries": 1000, "bound": 0.01, **_BALL},
-        adaptive=True,
-    ),
-    "apgd_ce": _auto_pgd("ce"),
-    "apgd_dlr": _auto_pgd("dlr"),
-    "auto_rand": AttackEntry(
-        "worst_case",
-        "AutoAttackRand",
-        {"steps": 100, "rho": 0.75, "bound": 0.01, "eot_samples": 20, **_BALL},
-    ),
-    "cw": AttackEntry(
-        "carlini_wagner",
-        "CarliniWagner",
-        {
-            "confidence": 0.0,
-            "objective": "expected_margin",
-            "steps": 1000,
-            "learning_rate": 5e-4,
-            "initial_constant": 1e-3,
-            "searches": 9,
-            "targeted": False,
-        },
-        has_radius=False,
-        paper_protocol=True,
-    ),
-    "n_pixel": AttackEntry(
-        "n_pixel",
-        "NPixel",
-        {
-            "pixels": 1,
-            "objective": "probability",
-            "population": 400,
-            "generations": 1000,
-            "crossover": 0.7,
-            "mutation": 0.5,
-            "bound": 0.01,
-            "targeted": False,
-        },
-        has_radius=False,
-        uses_gradients=False,
-        paper_protocol=True,
-    ),
-    "square": AttackEntry(
-        "square",
-        "SquareAttack",
-        {"queries": 5000, "initial_share": 0.8, "bound": 0.01, "fresh": False, **_BALL},
-        uses_gradients=False,
-        paper_protocol=True,
-    ),
-    "random_sampling": AttackEntry(
-        "random_sampling",
-        "RandomSampling",
-        {"points": 10_000, **_BALL},
-        uses_gradients=False,
-    ),
-    "transfer": AttackEntry(
-        "transfer",
-        "Transfer",
-        {"source": "", "climbs": "margin", "steps": 40, "relative_step_size": 0.1, **_BALL},
-        uses_gradients=False,
-    ),
-}
-_OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
-_CHOICES = {"objective": _OBJECTIVES, "climbs": _OBJECTIVES, "norm": ("linf", "l2")}
-_CHOICES_OF = {  # where an attack has its own
-    ("cw", "objective"): ("expected_margin", "margin", "z_margin"),
-    ("n_pixel", "objective"): ("probability", "margin"),
-}
-_LEAST = {"population": 4}
-_MOST = dict.fromkeys(("crossover", "bound", "initial_share", "rho"), 1.0)
-_MOST_WHOLE = 1_000_000  # steps or draws; more is a slip of the pen
-_ZERO_IS_FINE = ("confidence", "bound")
-
-
-def parse_attack(text: str, eot_samples: int = 50) -> dict[str, Any]:
-    """The parameters of an attack written as `name` or `name:parameter=value:parameter=value`.
-
-    >>> parse_attack("pgd:steps=40")["steps"]
-    40
+    Args:
+        text: the name is one of `ATTACKS`, or package.module:Class for an attack of your own.
+        defaults: options for which the name has no value of its own, such as eot_samples.
 
     Raises:
-        InputError: unknown name or parameter, or a value of another type or out of range.
+        InputError: an unknown name or option, or a value of another type or out of bounds.
+
+    >>> attack = parse_attack("pgd:steps=40:norm=l2", eot_samples=20)
+    >>> attack.steps, attack.norm, attack.eot_samples, attack.name
+    (40, 'l2', 20, 'pgd:steps=40:norm=l2')
     """
     name, *assignments = text.split(":")
-    parameters = {"eot_samples": eot_samples, **entry_of(name).defaults}
-    for assignment in assignments:
-        key, _, value = assignment.partition("=")
-        if key not in parameters:
-            raise InputError(f"expected a parameter of {name} among {', '.join(parameters)}; received {assignment!r}")
-        parameters[key] = _parse_value(key, value, parameters[key], _CHOICES_OF.get((name, key), _CHOICES.get(key)))
-    return parameters
-
-
-def entry_of(text: str) -> AttackEntry:
-    """The attack that `text` names, with or without parameters; raises InputError when there is none."""
-    name = text.split(":")[0]
+    if "." in name:
+        cls = class_from_outside(name, assignments[0] if assignments else "", Attack)  # type: ignore[type-abstract]
+        options = parse_options(cls, f"{name}:{cls.__name__}", assignments[1:], defaults)
+        return cls(text=text, **options)
     if name not in ATTACKS:
-        raise InputError(f"expected an attack among {', '.join(ATTACKS)}; received {name!r}")
-    return ATTACKS[name]
+        known = ", ".join(ATTACKS)
+        raise InputError(f"expected an attack among {known}, or package.module:Class; received {name!r}")
+    named = ATTACKS[name]
+    return named.kind(text=text, **parse_options(named.kind, name, assignments, {**defaults, **named.defaults}))
 
 
-def build_attack(text: str, epsilon: float | None = None, eot_samples: int = 50) -> "Attack":
-    """The attack written as for `parse_attack`, with the radius `epsilon` in the images' [0, 1] units.
+def spell_attack(attack: Attack) -> str:
+    """Return the shortest text that `parse_attack` would make this attack of.
 
-    Raises:
-        InputError: as `parse_attack`; no epsilon for an attack that has a radius; a transfer's source that is no model.
-
-    >>> attack = build_attack("pgd:steps=40:norm=l2", epsilon=0.5)
-    >>> attack.steps, attack.norm, attack.epsilon, attack.eot_samples
-    (40, 'l2', 0.5, 50)
+    >>> spell_attack(parse_attack("pgd:steps=10:norm=l2"))
+    'pgd:norm=l2'
     """
-    entry, parameters = entry_of(text), parse_attack(text, eot_samples)
-    if entry.has_radius:
-        if epsilon is None:
-            raise InputError(f"{text} expects an epsilon, received none")
-        parameters["epsilon"] = epsilon
-    if "source" in parameters:
-        from wca_tf.keras_target import target_in
-
-        parameters["source"] = target_in(parameters["source"]) if parameters["source"] else None
-    module = importlib.import_module(f"wca_tf.attacks.{entry.module}")
-    return getattr(module, entry.class_name)(**parameters)
+    names = [spell(name, attack, named.defaults) for name, named in ATTACKS.items() if named.kind is type(attack)]
+    outside = f"{type(attack).__module__}:{type(attack).__qualname__}"
+    return min(names, key=lambda text: text.count(":")) if names else spell(outside, attack, {})
 
 
-def _parse_value(key: str, text: str, default: Any, choices: tuple[str, ...] | None) -> Any:
-    kind = type(default)
-    try:
-        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
-    except (ValueError, KeyError):
-        raise InputError(f"expected {key} to be a {kind.__name__}, received {text!r}") from None
-    if choices and value not in choices:
-        raise InputError(f"expected {key} among {', '.join(choices)}; received {text!r}")
-    if kind in (int, float) and not 0 < value < math.inf and not (value == 0 and key in _ZERO_IS_FINE):
-        raise InputError(f"expected {key} above 0 and finite, received {text!r}")
-    least, most = _LEAST.get(key, 0), _MOST.get(key, _MOST_WHOLE if kind is int else math.inf)
-    if kind in (int, float) and not least <= value <= most:
-        raise InputError(f"expected {key} from {least} to {most}, received {text!r}")
-    return value
+def kind_of(attack: Attack) -> str:
+    """Return "paper" (its attack, its options), "variant" (of it), "adaptive" (to the defence), or "own" (a user's).
+
+    >>> kind_of(parse_attack("pgd")), kind_of(parse_attack("pgd:steps=40")), kind_of(parse_attack("z_margin"))
+    ('paper', 'variant', 'adaptive')
+    """
+    name = spell_attack(attack).split(":")[0]
+    if name not in ATTACKS:
+        return "own"
+    options, named = attack.options(), ATTACKS[name]
+    climbed = options.get("objective", options.get("source_objective"))
+    if named.group == ADAPTIVE and name != "transfer" or climbed in ("margin", "z_margin"):
+        return "adaptive"
+    usual = {**{key: field.default for key, field in options_of(named.kind).items()}, **named.defaults}
+    changed = {key for key, value in usual.items() if options[key] != value}
+    return "paper" if named.in_paper and changed <= VARIED_BY_THE_PAPER else "variant"
+
+
+def quick_text(name: str) -> str:
+    """Return an attack of `ATTACKS` with the values of its options for quick tests.
+
+    >>> quick_text("apgd_ce")
+    'apgd_ce:steps=20'
+    """
+    named = ATTACKS[name]
+    quick = {key: field.metadata["quick"] for key, field in options_of(named.kind).items()}
+    changes = [f"{key}={value}" for key, value in quick.items() if value is not None and key not in named.defaults]
+    return ":".join([name, *changes])

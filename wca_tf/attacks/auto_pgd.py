@@ -4,13 +4,11 @@ For a random net the objective is its mean over draws, and so are the comparison
 from the last draw alone.
 """
 
-import dataclasses
-
 import tensorflow as tf
 
-from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.balls import BALLS, Ball
 from wca_tf.attacks.batch import Batch, per_image
+from wca_tf.attacks.declarations import AutoPGD
 from wca_tf.attacks.gradients import Ascent, expected_gradient, selection_survival
 from wca_tf.attacks.target import Target
 from wca_tf.seeds import fold_in
@@ -18,83 +16,67 @@ from wca_tf.seeds import fold_in
 MOMENTUM = 0.75  # alpha of the paper
 
 
-@dataclasses.dataclass(frozen=True)
-class AutoPGD(BallAttack):
-    """Auto-PGD; returns, per image, the iterate at which the net fails most.
+def auto_pgd(attack: AutoPGD, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Return, per image, the iterate at which the net fails most; inside a graph, as `Attack.perturb`."""
 
-    Attributes:
-        objective: one of `OBJECTIVES`.
-        steps: gradient steps.
-        rho: a step size is halved when less than this share of the steps since the last check increased the objective.
-    """
+    def climb(images: tf.Tensor, step: tf.Tensor) -> Ascent:
+        draws, step_seed = attack.eot_samples, fold_in(seed, 1, step)
+        return expected_gradient(target, images, batch, step_seed, objective=attack.objective, draws=draws)
 
-    objective: str = "ce"
-    steps: int = 100
-    rho: float = dataclasses.field(default=0.75, metadata={"largest": 1.0})
+    ball = BALLS[attack.norm]
+    checks = checkpoint_periods(attack.steps)
+    x = batch.images + ball.random_direction(fold_in(seed, 0), batch.indices, batch.images.shape[1:], epsilon)
+    x = tf.clip_by_value(x, 0.0, 1.0)
+    ascent = climb(x, tf.constant(0))
+    gradient, previous_x, previous_values = ascent.gradient, x, ascent.values
+    best_x, best_gradient, best_values, checked_values = x, gradient, ascent.values, ascent.values
+    weakest, survival = x, selection_survival(target, ascent, batch)
+    step_size = 2 * epsilon * tf.ones_like(best_values)
+    increases, halved = tf.zeros_like(best_values), tf.ones_like(best_values, tf.bool)
+    for step in tf.range(attack.steps):
+        momentum = tf.where(step > 0, MOMENTUM, 1.0)
+        moved = _move(ball, batch.images, x, previous_x, gradient, step_size, momentum, epsilon)
+        previous_x, x = x, moved
+        ascent = climb(x, step + 1)
+        gradient = ascent.gradient
+        found = selection_survival(target, ascent, batch)
+        lower = found.below(survival)
+        weakest, survival = tf.where(per_image(lower), x, weakest), found.where(lower, survival)
 
-    @property
-    def passes(self) -> int:
-        return self.steps + 1
+        higher = ascent.values > best_values
+        best_x = tf.where(per_image(higher), x, best_x)
+        best_gradient = tf.where(per_image(higher), gradient, best_gradient)
+        best_values = tf.where(higher, ascent.values, best_values)
+        increases += tf.cast(ascent.values > previous_values, tf.float32)
+        previous_values = ascent.values
+        period = tf.gather(checks, step)
+        if period > 0:
+            stuck = ~halved & (checked_values >= best_values)
+            halved = (increases <= attack.rho * tf.cast(period, tf.float32)) | stuck
+            step_size = tf.where(halved, step_size / 2, step_size)
+            x = tf.where(per_image(halved), best_x, x)
+            gradient = tf.where(per_image(halved), best_gradient, gradient)
+            checked_values, increases = best_values, tf.zeros_like(increases)
+    return weakest
 
-    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        def climb(images: tf.Tensor, step: tf.Tensor) -> Ascent:
-            draws, step_seed = self.eot_samples, fold_in(seed, 1, step)
-            return expected_gradient(target, images, batch, step_seed, objective=self.objective, draws=draws)
 
-        ball = BALLS[self.norm]
-        checks = checkpoint_periods(self.steps)
-        x = batch.images + ball.random_direction(fold_in(seed, 0), batch.indices, batch.images.shape[1:], epsilon)
-        x = tf.clip_by_value(x, 0.0, 1.0)
-        ascent = climb(x, tf.constant(0))
-        gradient, previous_x, previous_values = ascent.gradient, x, ascent.values
-        best_x, best_gradient, best_values, checked_values = x, gradient, ascent.values, ascent.values
-        weakest, survival = x, selection_survival(target, ascent, batch)
-        step_size = 2 * epsilon * tf.ones_like(best_values)
-        increases, halved = tf.zeros_like(best_values), tf.ones_like(best_values, tf.bool)
-        for step in tf.range(self.steps):
-            momentum = tf.where(step > 0, MOMENTUM, 1.0)
-            moved = self._move(ball, batch.images, x, previous_x, gradient, step_size, momentum, epsilon)
-            previous_x, x = x, moved
-            ascent = climb(x, step + 1)
-            gradient = ascent.gradient
-            found = selection_survival(target, ascent, batch)
-            lower = found.below(survival)
-            weakest, survival = tf.where(per_image(lower), x, weakest), found.where(lower, survival)
+def _move(
+    ball: Ball,
+    images: tf.Tensor,
+    x: tf.Tensor,
+    previous_x: tf.Tensor,
+    gradient: tf.Tensor,
+    step_size: tf.Tensor,
+    momentum: tf.Tensor,
+    epsilon: tf.Tensor,
+) -> tf.Tensor:
+    """A projected step, mixed with the one before."""
 
-            higher = ascent.values > best_values
-            best_x = tf.where(per_image(higher), x, best_x)
-            best_gradient = tf.where(per_image(higher), gradient, best_gradient)
-            best_values = tf.where(higher, ascent.values, best_values)
-            increases += tf.cast(ascent.values > previous_values, tf.float32)
-            previous_values = ascent.values
-            period = tf.gather(checks, step)
-            if period > 0:
-                stuck = ~halved & (checked_values >= best_values)
-                halved = (increases <= self.rho * tf.cast(period, tf.float32)) | stuck
-                step_size = tf.where(halved, step_size / 2, step_size)
-                x = tf.where(per_image(halved), best_x, x)
-                gradient = tf.where(per_image(halved), best_gradient, gradient)
-                checked_values, increases = best_values, tf.zeros_like(increases)
-        return weakest
+    def project(moved: tf.Tensor) -> tf.Tensor:
+        return tf.clip_by_value(images + ball.project(moved - images, epsilon), 0.0, 1.0)
 
-    @staticmethod
-    def _move(
-        ball: Ball,
-        images: tf.Tensor,
-        x: tf.Tensor,
-        previous_x: tf.Tensor,
-        gradient: tf.Tensor,
-        step_size: tf.Tensor,
-        momentum: tf.Tensor,
-        epsilon: tf.Tensor,
-    ) -> tf.Tensor:
-        """A projected step, mixed with the one before."""
-
-        def project(moved: tf.Tensor) -> tf.Tensor:
-            return tf.clip_by_value(images + ball.project(moved - images, epsilon), 0.0, 1.0)
-
-        stepped = project(x + per_image(step_size) * ball.steepest_step(gradient))
-        return project(x + momentum * (stepped - x) + (1 - momentum) * (x - previous_x))
+    stepped = project(x + per_image(step_size) * ball.steepest_step(gradient))
+    return project(x + momentum * (stepped - x) + (1 - momentum) * (x - previous_x))
 
 
 def checkpoint_periods(steps: int) -> list[int]:

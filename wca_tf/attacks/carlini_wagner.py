@@ -1,16 +1,14 @@
 """C&W (Carlini & Wagner, S&P 2017): the nearest image in l2 on which the net errs with confidence."""
 
-import dataclasses
 import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
+from wca_tf.attacks.declarations import CarliniWagner
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.target import Target
-from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in
 
 # Keeps pixels of 0 and 1 at finite places in tanh space.
@@ -22,8 +20,6 @@ BETA_1, BETA_2, TINY = 0.9, 0.999, 1e-8
 PROGRESS = 0.9999
 CHECKS = 10
 PATIENCE = 5
-# Objectives of which kappa is a part.
-MARGINS = ("expected_margin", "margin", "z_margin")
 
 
 class _Search(NamedTuple):
@@ -41,117 +37,84 @@ class _Search(NamedTuple):
         return self.stale_checks < PATIENCE
 
 
-@dataclasses.dataclass(frozen=True)
-class CarliniWagner(Attack):
-    """Minimises ‖δ‖² + c max(margin + confidence, 0) over images in [0, 1], c by a binary search per image.
+def carlini_wagner(
+    attack: CarliniWagner, target: Target, batch: Batch, seed: tf.Tensor
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Return the nearest images found, and where one was found; inside a graph, as `Attack.perturb`."""
+    best = batch.images
+    best_square = tf.fill([tf.shape(best)[0]], math.inf)
+    constant = tf.fill(tf.shape(best_square), attack.initial_constant)
+    lower, upper = tf.zeros_like(constant), tf.fill(tf.shape(constant), math.inf)
+    for _ in tf.range(attack.searches):
+        best, best_square, found = _search(attack, target, batch, constant, best, best_square, fold_in(seed, 0))
+        lower = tf.where(found, lower, tf.maximum(lower, constant))
+        upper = tf.where(found, tf.minimum(upper, constant), upper)
+        constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
+    images = tf.where(per_image(best_square > 0), best, batch.images)  # to tanh space and back is not the identity
+    return images, {"found": tf.cast(best_square < math.inf, tf.int32)}
 
-    The margin is the objective's negative: by default the mean over draws of h_y − max_j≠y h_j. An image counts as
-    found when its margin is below −confidence; one that is not found is returned as it was. The draws are the same in
-    every step, so that the success test does not pick a lucky one.
 
-    Attributes:
-        confidence: κ, in logits (in standard deviations for objective z_margin), 0 or more.
-        objective: expected_margin, margin (noise-free), or z_margin.
-        steps: gradient steps of a search; a search that no longer falls ends early.
-        learning_rate: Adam's, in tanh space.
-        initial_constant: the first c.
-        searches: values of c tried.
-    """
+def _search(
+    attack: CarliniWagner,
+    target: Target,
+    batch: Batch,
+    constant: tf.Tensor,
+    best: tf.Tensor,
+    best_square: tf.Tensor,
+    seed: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """One descent with these constants: (nearest images found so far, their ‖δ‖², whether this search found)."""
+    start = tf.atanh((2 * batch.images - 1) * SHRINK)
+    origin = _to_images(start)
+    still = tf.zeros_like(start)
+    forever = tf.fill(tf.shape(best_square), math.inf)
+    state = _Search(start, still, still, forever, forever, tf.zeros_like(best_square, tf.int32))
+    found = tf.zeros_like(best_square, tf.bool)
+    step = tf.constant(0)
+    while step < attack.steps and tf.reduce_any(state.active):
+        rows = tf.where(state.active)[:, 0]
+        part = batch.take(rows)
+        w = tf.gather(state.w, rows)
+        x = _to_images(w)
+        distance = x - tf.gather(origin, rows)
+        square = tf.reduce_sum(tf.square(distance), axis=[1, 2, 3])
+        ascent = expected_gradient(target, x, part, seed, objective=attack.objective, draws=attack.eot_samples)
+        missing = attack.confidence - ascent.values
+        weight = tf.gather(constant, rows)
+        loss = square + weight * tf.maximum(missing, 0.0)
 
-    confidence: float = dataclasses.field(default=0.0, metadata={"zero": True})
-    objective: str = "expected_margin"
-    steps: int = 1000
-    learning_rate: float = 5e-4
-    initial_constant: float = 1e-3
-    searches: int = 9
+        nearer = (missing < 0) & (square < tf.gather(best_square, rows))
+        best = replace_rows(best, rows, tf.where(per_image(nearer), x, tf.gather(best, rows)))
+        best_square = replace_rows(best_square, rows, tf.where(nearer, square, tf.gather(best_square, rows)))
+        found = replace_rows(found, rows, tf.gather(found, rows) | (missing < 0))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.objective not in MARGINS:
-            raise InputError(f"cw expects an objective among {', '.join(MARGINS)}; received {self.objective!r}")
+        pull = tf.where(missing > 0, weight, 0.0)
+        gradient = (2 * distance - per_image(pull) * ascent.gradient) * (1 - tf.square(2 * x - 1)) / 2
+        state = _descend(attack, state, rows, gradient, loss, step)
+        step += 1
+    return best, best_square, found
 
-    @property
-    def passes(self) -> int:
-        return self.searches * self.steps
 
-    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return self.search(target, batch, epsilon, seed)[0]
-
-    def search(
-        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        best = batch.images
-        best_square = tf.fill([tf.shape(best)[0]], math.inf)
-        constant = tf.fill(tf.shape(best_square), self.initial_constant)
-        lower, upper = tf.zeros_like(constant), tf.fill(tf.shape(constant), math.inf)
-        for _ in tf.range(self.searches):
-            best, best_square, found = self._search(target, batch, constant, best, best_square, fold_in(seed, 0))
-            lower = tf.where(found, lower, tf.maximum(lower, constant))
-            upper = tf.where(found, tf.minimum(upper, constant), upper)
-            constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
-        images = tf.where(per_image(best_square > 0), best, batch.images)  # to tanh space and back is not the identity
-        return images, {"found": tf.cast(best_square < math.inf, tf.int32)}
-
-    def _search(
-        self,
-        target: Target,
-        batch: Batch,
-        constant: tf.Tensor,
-        best: tf.Tensor,
-        best_square: tf.Tensor,
-        seed: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """One descent with these constants: (nearest images found so far, their ‖δ‖², whether this search found)."""
-        start = tf.atanh((2 * batch.images - 1) * SHRINK)
-        origin = _to_images(start)
-        still = tf.zeros_like(start)
-        forever = tf.fill(tf.shape(best_square), math.inf)
-        state = _Search(start, still, still, forever, forever, tf.zeros_like(best_square, tf.int32))
-        found = tf.zeros_like(best_square, tf.bool)
-        step = tf.constant(0)
-        while step < self.steps and tf.reduce_any(state.active):
-            rows = tf.where(state.active)[:, 0]
-            part = batch.take(rows)
-            w = tf.gather(state.w, rows)
-            x = _to_images(w)
-            distance = x - tf.gather(origin, rows)
-            square = tf.reduce_sum(tf.square(distance), axis=[1, 2, 3])
-            ascent = expected_gradient(target, x, part, seed, objective=self.objective, draws=self.eot_samples)
-            missing = self.confidence - ascent.values
-            weight = tf.gather(constant, rows)
-            loss = square + weight * tf.maximum(missing, 0.0)
-
-            nearer = (missing < 0) & (square < tf.gather(best_square, rows))
-            best = replace_rows(best, rows, tf.where(per_image(nearer), x, tf.gather(best, rows)))
-            best_square = replace_rows(best_square, rows, tf.where(nearer, square, tf.gather(best_square, rows)))
-            found = replace_rows(found, rows, tf.gather(found, rows) | (missing < 0))
-
-            pull = tf.where(missing > 0, weight, 0.0)
-            gradient = (2 * distance - per_image(pull) * ascent.gradient) * (1 - tf.square(2 * x - 1)) / 2
-            state = self._descend(state, rows, gradient, loss, step)
-            step += 1
-        return best, best_square, found
-
-    def _descend(
-        self, state: _Search, rows: tf.Tensor, gradient: tf.Tensor, loss: tf.Tensor, step: tf.Tensor
-    ) -> _Search:
-        """A step of Adam at `rows`, and the end of searches whose loss no longer falls."""
-        mean = BETA_1 * tf.gather(state.mean, rows) + (1 - BETA_1) * gradient
-        square = BETA_2 * tf.gather(state.square, rows) + (1 - BETA_2) * tf.square(gradient)
-        time = tf.cast(step + 1, tf.float32)
-        change = mean / (1 - BETA_1**time) / (tf.sqrt(square / (1 - BETA_2**time)) + TINY)
-        least = tf.minimum(tf.gather(state.least_loss, rows), loss)
-        checked, stale = tf.gather(state.checked_loss, rows), tf.gather(state.stale_checks, rows)
-        check = (step + 1) % max(self.steps // CHECKS, 1) == 0
-        counted = tf.where(least < PROGRESS * checked, 0, stale + 1)
-        return _Search(
-            replace_rows(state.w, rows, tf.gather(state.w, rows) - self.learning_rate * change),
-            replace_rows(state.mean, rows, mean),
-            replace_rows(state.square, rows, square),
-            replace_rows(state.least_loss, rows, least),
-            replace_rows(state.checked_loss, rows, tf.where(check, least, checked)),
-            replace_rows(state.stale_checks, rows, tf.where(check, counted, stale)),
-        )
+def _descend(
+    attack: CarliniWagner, state: _Search, rows: tf.Tensor, gradient: tf.Tensor, loss: tf.Tensor, step: tf.Tensor
+) -> _Search:
+    """A step of Adam at `rows`, and the end of searches whose loss no longer falls."""
+    mean = BETA_1 * tf.gather(state.mean, rows) + (1 - BETA_1) * gradient
+    square = BETA_2 * tf.gather(state.square, rows) + (1 - BETA_2) * tf.square(gradient)
+    time = tf.cast(step + 1, tf.float32)
+    change = mean / (1 - BETA_1**time) / (tf.sqrt(square / (1 - BETA_2**time)) + TINY)
+    least = tf.minimum(tf.gather(state.least_loss, rows), loss)
+    checked, stale = tf.gather(state.checked_loss, rows), tf.gather(state.stale_checks, rows)
+    check = (step + 1) % max(attack.steps // CHECKS, 1) == 0
+    counted = tf.where(least < PROGRESS * checked, 0, stale + 1)
+    return _Search(
+        replace_rows(state.w, rows, tf.gather(state.w, rows) - attack.learning_rate * change),
+        replace_rows(state.mean, rows, mean),
+        replace_rows(state.square, rows, square),
+        replace_rows(state.least_loss, rows, least),
+        replace_rows(state.checked_loss, rows, tf.where(check, least, checked)),
+        replace_rows(state.stale_checks, rows, tf.where(check, counted, stale)),
+    )
 
 
 def _to_images(w: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from wca_tf.attacks.batch import replace_rows
-from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in, uniform_by_index
 
 # (candidates [R, N, dimensions] in [0, 1], rows [R]) -> (energies [R, N], whether each candidate solves its problem).
@@ -48,17 +47,11 @@ class DifferentialEvolution:
             their mean's absolute value; None: it never has.
     """
 
-    population: int = 400
-    generations: int = 1000
-    crossover: float = 0.7
-    mutation: float = 0.5
-    tolerance: float | None = 0.01
-
-    def __post_init__(self) -> None:
-        if self.population < 4:
-            raise InputError(f"expected a population of 4 or more, received {self.population}")
-        if not 0 <= self.crossover <= 1:
-            raise InputError(f"expected crossover between 0 and 1, received {self.crossover}")
+    population: int
+    generations: int
+    crossover: float
+    mutation: float
+    tolerance: float | None
 
     def minimise(self, energy: Energy, dimensions: int, indices: tf.Tensor, seed: tf.Tensor) -> Evolved:
         """Evolve one population per index, for use inside a graph; `seed` and the index decide its random numbers."""

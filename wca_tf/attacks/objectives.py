@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.attacks.target import HeadNoiseTarget, Target, is_gaussian
 from wca_tf.errors import InputError
 from wca_tf.seeds import make_seed
 
@@ -77,7 +77,7 @@ def check_objective(objective: str, target: Target, images: tf.Tensor, targeted:
     """Raise InputError when the target cannot give what the objective needs; for use before a graph is traced."""
     if objective not in OBJECTIVES:
         raise InputError(f"expected an objective among {', '.join(OBJECTIVES)}; received {objective!r}")
-    if objective == "z_margin" and not isinstance(target, HeadNoiseTarget):
+    if objective == "z_margin" and not is_gaussian(target):
         raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
     if objective == "dlr":
         least, classes = (4 if targeted else 3), num_classes_of(target, images)

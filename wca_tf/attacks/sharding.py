@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.attacks.target import Target, is_gaussian
 
 
 def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(target: Target, batch: Batch, *others: Any) -> Any:
         strategy = tf.distribute.get_strategy()
         replicas = strategy.num_replicas_in_sync
-        if replicas == 1 or not isinstance(target, HeadNoiseTarget):
+        if replicas == 1 or not is_gaussian(target):
             return graph(target, batch, *others)
         rows = len(batch.images)
         size = -(-rows // replicas)

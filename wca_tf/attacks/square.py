@@ -6,15 +6,14 @@ proposal meets its own draws, and its mean loss is compared with the mean that i
 Hein's variant for randomised defences): the luckiest so far, at which the search soon stalls.
 """
 
-import dataclasses
 import itertools
 import math
 
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
+from wca_tf.attacks.declarations import Square
 from wca_tf.attacks.gradients import Survival, survival
 from wca_tf.attacks.target import Target
 from wca_tf.seeds import fold_in, uniform_by_index
@@ -26,89 +25,74 @@ WHOLE_SCHEDULE = 10_000
 BLOCK = 50
 
 
-@dataclasses.dataclass(frozen=True)
-class SquareAttack(BallAttack):
-    """Square Attack on the margin of logits, averaged over draws.
+def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Return the images of the last proposals kept; inside a graph, as `Attack.perturb`."""
+    shape = batch.images.shape[1:]
+    start = _START[attack.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
+    best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
+    held = _survive(attack, target, best, batch, seed, tf.constant(0))
+    for first, last, size in _phases(attack, shape):
+        best, held = _search(attack, target, batch, epsilon, seed, best, held, first, last, size)
+    return best
 
-    Attributes:
-        queries: proposals per image; each costs a random net `eot_samples` answers.
-        initial_share: p, of the pixels that the first squares cover.
-        bound: an image is lost, and its search over, when the share of draws that give its label is at most this: the
-            share of the `eot_samples` draws, and then of other draws, 1,000 where draws are cheap.
-        fresh: every proposal meets new draws.
-    """
 
-    queries: int = 5000
-    initial_share: float = dataclasses.field(default=0.8, metadata={"largest": 1.0})
-    bound: float = dataclasses.field(default=0.01, metadata={"zero": True, "largest": 1.0})
-    fresh: bool = False
+def _phases(attack: Square, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
+    sides = []
+    for proposal in range(attack.queries - 1):
+        time = proposal * WHOLE_SCHEDULE // attack.queries
+        halvings = sum(time > after for after in HALVED_AFTER)
+        sides.append(_side(attack.norm, attack.initial_share / 2**halvings, shape))
+    starts = [0, *(i for i in range(1, len(sides)) if sides[i] != sides[i - 1]), len(sides)]
+    return [(first + 1, last + 1, sides[first]) for first, last in itertools.pairwise(starts) if first < last]
 
-    @property
-    def passes(self) -> int:
-        return self.queries
 
-    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        shape = batch.images.shape[1:]
-        start = _START[self.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
-        best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
-        held = self._survive(target, best, batch, seed, tf.constant(0))
-        for first, last, size in self._phases(shape):
-            best, held = self._search(target, batch, epsilon, seed, best, held, first, last, size)
-        return best
+def _survive(
+    attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor
+) -> Survival:
+    """Return the survival of images; of those that seem lost, the probability under other and more draws."""
+    draws = query if attack.fresh else tf.zeros_like(query)
+    features = target.features(images)
+    held = survival(target, features, batch, fold_in(seed, 1, draws), attack.eot_samples)
+    seems_lost = held.probability <= attack.bound
+    probability = held.probability
+    if tf.reduce_any(seems_lost):
+        most = max(attack.eot_samples, target.cheap_draws)
+        tested = survival(target, features, batch, fold_in(seed, 3, draws), most).probability
+        probability = tf.where(seems_lost, tested, probability)
+    return Survival(probability, held.margin)
 
-    def _phases(self, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
-        """(first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
-        sides = []
-        for proposal in range(self.queries - 1):
-            time = proposal * WHOLE_SCHEDULE // self.queries
-            halvings = sum(time > after for after in HALVED_AFTER)
-            sides.append(_side(self.norm, self.initial_share / 2**halvings, shape))
-        starts = [0, *(i for i in range(1, len(sides)) if sides[i] != sides[i - 1]), len(sides)]
-        return [(first + 1, last + 1, sides[first]) for first, last in itertools.pairwise(starts) if first < last]
 
-    def _survive(self, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor) -> Survival:
-        """Return the survival of images; of those that seem lost, the probability under other and more draws."""
-        draws = query if self.fresh else tf.zeros_like(query)
-        features = target.features(images)
-        held = survival(target, features, batch, fold_in(seed, 1, draws), self.eot_samples)
-        seems_lost = held.probability <= self.bound
-        probability = held.probability
-        if tf.reduce_any(seems_lost):
-            most = max(self.eot_samples, target.cheap_draws)
-            tested = survival(target, features, batch, fold_in(seed, 3, draws), most).probability
-            probability = tf.where(seems_lost, tested, probability)
-        return Survival(probability, held.margin)
-
-    def _search(
-        self,
-        target: Target,
-        batch: Batch,
-        epsilon: tf.Tensor,
-        seed: tf.Tensor,
-        best: tf.Tensor,
-        held: Survival,
-        first: int,
-        last: int,
-        size: int,
-    ) -> tuple[tf.Tensor, Survival]:
-        """Proposals `first` to `last` with squares of side `size`."""
-        propose, numbers = _PROPOSALS[self.norm], 5 + batch.images.shape[3]
-        draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
-        query = tf.constant(first)
-        while query < last and tf.reduce_any(held.probability > self.bound):
-            if query == first or (query - first) % BLOCK == 0:
-                draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
-            rows = tf.where(held.probability > self.bound)[:, 0]
-            part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
-            uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
-            proposal = propose(incumbent, part.images, epsilon, size, uniforms)
-            after = self._survive(target, proposal, part, seed, query)
-            kept = (after.margin < before.margin) | (after.probability <= self.bound)
-            best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
-            after = after.where(kept, before)
-            held = held.replace(rows, after)
-            query += 1
-        return best, held
+def _search(
+    attack: Square,
+    target: Target,
+    batch: Batch,
+    epsilon: tf.Tensor,
+    seed: tf.Tensor,
+    best: tf.Tensor,
+    held: Survival,
+    first: int,
+    last: int,
+    size: int,
+) -> tuple[tf.Tensor, Survival]:
+    """Proposals `first` to `last` with squares of side `size`."""
+    propose, numbers = _PROPOSALS[attack.norm], 5 + batch.images.shape[3]
+    draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
+    query = tf.constant(first)
+    while query < last and tf.reduce_any(held.probability > attack.bound):
+        if query == first or (query - first) % BLOCK == 0:
+            draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
+        rows = tf.where(held.probability > attack.bound)[:, 0]
+        part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
+        uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
+        proposal = propose(incumbent, part.images, epsilon, size, uniforms)
+        after = _survive(attack, target, proposal, part, seed, query)
+        kept = (after.margin < before.margin) | (after.probability <= attack.bound)
+        best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
+        after = after.where(kept, before)
+        held = held.replace(rows, after)
+        query += 1
+    return best, held
 
 
 def _side(norm: str, share: float, shape: tuple[int, ...]) -> int:

@@ -66,13 +66,14 @@ class Target(Protocol):
 class HeadNoiseTarget:
     """A net whose noise enters behind its features: logits are N(mu, K), K = A Aᵀ the same for every image.
 
-    Draws do not depend on the batch, and cost no pass through the backbone: noise is added to the logits as A ε. The
-    noise is that of the moment the target is made: make a new one after training.
+    Draws do not depend on the batch, and cost no pass through the backbone: noise is added to the logits as A ε.
 
     Args:
         features: images [B, H, W, channels] -> features [B, F].
         head: features [B, F] -> noise-free logits mu [B, C].
-        logit_scale: A [C, D]; all zero for a deterministic net.
+        logit_scale: A [C, D], or a function that returns it, for noise that is still trained; zero for a deterministic
+            net.
+        has_noise: whether A is more than zero; by its values when absent.
     """
 
     # Whatever the batch, so that the draws do not depend on it: 250 draws of 100 images and 10 classes are 1 MB.
@@ -82,17 +83,30 @@ class HeadNoiseTarget:
         self,
         features: Callable[[tf.Tensor], tf.Tensor],
         head: Callable[[tf.Tensor], tf.Tensor],
-        logit_scale: tf.Tensor,
+        logit_scale: tf.Tensor | Callable[[], tf.Tensor],
+        has_noise: bool | None = None,
     ) -> None:
         self.features = features
         self.noise_free_logits = head
-        self.logit_scale = tf.convert_to_tensor(logit_scale)
-        self.difference_scale = alignment.logit_difference_scale(self.logit_scale)
-        self.num_classes: int | None = int(self.logit_scale.shape[0])
-        # Of a net that is made inside a graph, only its maker knows that it has no noise.
-        self.has_noise = not hasattr(self.logit_scale, "numpy") or bool(tf.reduce_any(self.logit_scale != 0))
+        given = logit_scale if callable(logit_scale) else tf.convert_to_tensor(logit_scale)
+        self._logit_scale = given if callable(given) else lambda: given
+        scale = self.logit_scale
+        self.num_classes: int | None = int(scale.shape[0])
+        if has_noise is None:  # of a net that is made inside a graph, only its maker knows that it has no noise
+            has_noise = not hasattr(scale, "numpy") or bool(tf.reduce_any(scale != 0))
+        self.has_noise = has_noise
         self.cheap_draws = CHEAP_DRAWS if self.has_noise else 1
         self._first_draw: int | tf.Tensor | None = None  # of draws made in parts
+
+    @property
+    def logit_scale(self) -> tf.Tensor:
+        """A [C, D], as it is now."""
+        return tf.convert_to_tensor(self._logit_scale())
+
+    @property
+    def difference_scale(self) -> tf.Tensor:
+        """‖A_y − A_j‖ [C, C]: the standard deviation of each difference of logits."""
+        return alignment.logit_difference_scale(self.logit_scale)
 
     def starting_at(self, first: int | tf.Tensor) -> "HeadNoiseTarget":
         part = copy.copy(self)
@@ -125,15 +139,18 @@ class HeadNoiseTarget:
             draw = tf.random.stateless_normal([1, self.logit_scale.shape[1]], seed)
             return self.noise_free_logits(features) + tf.matmul(draw, self.logit_scale, transpose_b=True)
 
-        return HeadNoiseTarget(self.features, fixed, 0 * self.logit_scale)
+        return HeadNoiseTarget(self.features, fixed, lambda: 0 * self.logit_scale, has_noise=False)
 
     def averaged(self, draws: int) -> "HeadNoiseTarget":
         """The net that answers with the mean logits of `draws` draws: N(mu, K / draws), exactly."""
-        return HeadNoiseTarget(self.features, self.noise_free_logits, self.logit_scale / math.sqrt(draws))
+        return self._with_scale(lambda: self.logit_scale / math.sqrt(draws), self.has_noise)
 
     def without_noise(self) -> "HeadNoiseTarget":
         """The deterministic net with logits mu."""
-        return HeadNoiseTarget(self.features, self.noise_free_logits, 0 * self.logit_scale)
+        return self._with_scale(lambda: 0 * self.logit_scale, has_noise=False)
+
+    def _with_scale(self, logit_scale: Callable[[], tf.Tensor], has_noise: bool) -> "HeadNoiseTarget":
+        return HeadNoiseTarget(self.features, self.noise_free_logits, logit_scale, has_noise)
 
 
 class RandomNetTarget:
@@ -196,9 +213,14 @@ class RandomNetTarget:
 AnyTarget = HeadNoiseTarget | RandomNetTarget
 
 
+def is_gaussian(target: Target) -> bool:
+    """Whether the logits given an image are Gaussian, with known mean and covariance."""
+    return isinstance(target, HeadNoiseTarget)
+
+
 def has_noise(target: Target) -> bool:
     """False for a net that is known to be deterministic."""
-    return not isinstance(target, HeadNoiseTarget) or target.has_noise
+    return getattr(target, "has_noise", True)
 
 
 def answers_alike(target: Target, images: tf.Tensor) -> bool:

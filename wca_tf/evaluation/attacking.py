@@ -11,16 +11,18 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from wca_tf import files
-from wca_tf.attacks import build_attack, entry_of, parse_attack
-from wca_tf.attacks.attack import Attack, AttackResult
+from wca_tf.attacks import Attack, BallAttack, kind_of
 from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.objectives import num_classes_of
+from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
 from wca_tf.attacks.target import AnyTarget
 from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
+from wca_tf.keras_target import target_in
 from wca_tf.model_dir import ModelDirectory
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import fold_in, make_seed, uniform_by_index
@@ -34,86 +36,74 @@ ZERO_GRADIENTS, ATTACKING, WANTED_CLASS = 0, 1, 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Planned:
-    """An attack to run: as written, and its radius if it has one. `clean`, of radius 0, is no attack."""
+class Trial:
+    """An attack at a radius, if it has one. Without an attack: the clean images, of radius 0."""
 
-    name: str
+    attack: Attack | None
     epsilon: float | None
+
+    @property
+    def name(self) -> str:
+        """The attack as written, or "clean"."""
+        return self.attack.name if self.attack else CLEAN
 
     @property
     def algorithms(self) -> dict[str, int]:
         """The versions of the code that make its outcome: numbers of another version are made again, not mixed."""
-        own = 1 if self.name == CLEAN else entry_of(self.name).algorithm
-        return {"algorithm": own, "judged_by": JUDGING_ALGORITHM}
+        return {"algorithm": self.attack.algorithm if self.attack else 1, "judged_by": JUDGING_ALGORITHM}
 
-    def build(self, eot_samples: int) -> Attack | None:
-        return None if self.name == CLEAN else build_attack(self.name, self.epsilon, eot_samples)
-
-    def config(self, eot_samples: int) -> dict[str, Any]:
-        """The attack's parameters as they stand in results.json."""
-        if self.name == CLEAN:
+    @property
+    def config(self) -> dict[str, Any]:
+        """The attack's options as they stand in results.json."""
+        if not self.attack:
             return self.algorithms
         radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
-        parameters = {**radius, **parse_attack(self.name, eot_samples), **self.algorithms}
-        source = ModelDirectory(expand(parameters["source"])).best if parameters.get("source") else None
-        return {**parameters, "source_sha256": files.sha256(source)} if source and source.exists() else parameters
+        told = {**radius, **self.attack.options(), "kind": kind_of(self.attack), **self.algorithms}
+        if not isinstance(self.attack, Transfer) or not self.attack.source:
+            return told
+        if not isinstance(self.attack.source, str):
+            return {**told, "source": type(self.attack.source).__name__}
+        source = ModelDirectory(expand(self.attack.source)).best
+        return {**told, "source_sha256": files.sha256(source)} if source.exists() else told
 
-    def made(self, config: dict[str, Any] | None, eot_samples: int) -> bool:
-        """Whether an outcome with these parameters is this attack's; one whose source is gone cannot be made again."""
-        return config is not None and self.config(eot_samples).items() <= config.items()
+    def made(self, config: dict[str, Any] | None) -> bool:
+        """Whether an outcome with these options is this attack's; one whose source is gone cannot be made again."""
+        return config is not None and self.config.items() <= config.items()
 
     @property
     def norm(self) -> str | None:
         """The norm of its radius, if it has one."""
-        return None if self.epsilon is None or self.name == CLEAN else parse_attack(self.name)["norm"]
+        return self.attack.norm if isinstance(self.attack, BallAttack) else None
 
-    def work(self, attack: Attack | None) -> float:
+    @property
+    def work(self) -> float:
         """Passes that an image costs at most."""
-        if attack is None:
+        if self.attack is None:
             return FORWARD
-        return 1 + FORWARD + attack.passes * (1.0 if entry_of(self.name).uses_gradients else FORWARD)
+        return 1 + FORWARD + self.attack.passes * (1.0 if self.attack.gradient_objective else FORWARD)
+
+    def loaded(self) -> "Trial":
+        """This with the net that it transfers from, where it was the directory of one; raises InputError without it."""
+        attack = self.attack
+        if isinstance(attack, Transfer) and isinstance(attack.source, str) and attack.source:
+            return dataclasses.replace(self, attack=dataclasses.replace(attack, source=target_in(attack.source)))
+        return self
 
 
-@dataclasses.dataclass(frozen=True)
-class Ready:
-    """A planned attack as it runs, with its parameters."""
-
-    planned: Planned
-    attack: Attack | None
-    config: dict[str, Any]
-    work: float
+CLEAN_TRIAL = Trial(None, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What the outcome of an attack depends on, besides the attack, the net and the images."""
 
-    eot_samples: int = 50
     seed: int = 0
     batch_size: int = 100
 
 
-def make_ready(planned: list[Planned], eot_samples: int) -> list[Ready]:
-    """Each attack, in order. Those that differ by their radius share a transfer's source, which is a net, and a graph.
-
-    Raises:
-        InputError: an attack that cannot be built.
-    """
-    built: dict[str, Any] = {}
-    ready = []
-    for each in planned:
-        if each.name not in built:
-            built[each.name] = each.build(eot_samples)
-        attack = built[each.name]
-        if attack and each.epsilon is not None:
-            attack = dataclasses.replace(attack, epsilon=each.epsilon)
-        ready.append(Ready(each, attack, each.config(eot_samples), each.work(attack)))
-    return ready
-
-
 def run_attacks(
     target: AnyTarget,
-    planned: list[Planned],
+    trials: list[Trial],
     examples: Examples,
     settings: Settings,
     records: Path,
@@ -123,7 +113,7 @@ def run_attacks(
 
     Args:
         target: the net, which judges.
-        planned: what to run.
+        trials: what to run.
         examples: on which images.
         settings: see there.
         records: directory of the outcomes so far.
@@ -131,37 +121,47 @@ def run_attacks(
     """
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
-    stored = [_stored(records, attack, settings) for attack in planned]
+    stored = [_stored(records, trial) for trial in trials]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
-    left = [i for i, count in enumerate(images_left) if count]
+    left = [number for number, count in enumerate(images_left) if count]
     if left:
-        ready = dict(zip(left, make_ready([planned[i] for i in left], settings.eot_samples), strict=True))
-        work = sum(attack.work * images_left[i] for i, attack in ready.items())
+        loaded = dict(zip(left, _loaded([trials[number] for number in left]), strict=True))
+        work = sum(trials[number].work * images_left[number] for number in left)
         with progress_bar(round(work), "image steps") as progress:
-            for i, attack in ready.items():
+            for number, trial in loaded.items():
+                described = (trials[number].name, trials[number].config)
                 nets = (attacked or target, target)
-                stored[i] = _attack_all(nets, attack, stored[i], examples, settings, records, progress)
+                stored[number] = _attack_all(
+                    nets, trial, described, stored[number], examples, settings, records, progress
+                )
     return [outcome for outcome in stored if outcome]
 
 
-def check_attacks(target: AnyTarget, planned: list[Planned], examples: Examples, settings: Settings) -> None:
-    """Raise InputError when an attack cannot be built or the net lacks what it needs, before anything is done."""
+def check_attacks(target: AnyTarget, trials: list[Trial], examples: Examples) -> None:
+    """Raise InputError when an attack's source is absent or the net lacks what it needs, before anything is done."""
     image = to_float(tf.constant(examples.images[:1]))
     check_labels(examples.labels, num_classes_of(target, image))
-    for ready in make_ready(planned, settings.eot_samples):
-        if ready.attack:
-            ready.attack.check_target(target, image)
+    for trial in _loaded(trials):
+        if trial.attack:
+            trial.attack.check_target(target, image)
 
 
-def _stored(records: Path, planned: Planned, settings: Settings) -> Outcome | None:
-    """Return the record of an attack if it is of the same parameters and algorithms."""
-    outcome = load_outcome(records, planned.name, planned.epsilon, planned.algorithms)
-    return outcome if outcome and planned.made(outcome.config, settings.eot_samples) else None
+def _loaded(trials: list[Trial]) -> list[Trial]:
+    """The trials with the nets that they transfer from; radii share a net, and thereby a graph."""
+    attacks = {trial.attack: trial.loaded().attack for trial in trials}
+    return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
+
+
+def _stored(records: Path, trial: Trial) -> Outcome | None:
+    """Return the record of an attack if it is of the same options and algorithms."""
+    outcome = load_outcome(records, trial.name, trial.epsilon, trial.algorithms)
+    return outcome if outcome and trial.made(outcome.config) else None
 
 
 def _attack_all(
     nets: Nets,
-    ready: Ready,
+    trial: Trial,
+    described: tuple[str, dict[str, Any]],
     outcome: Outcome | None,
     examples: Examples,
     settings: Settings,
@@ -169,55 +169,55 @@ def _attack_all(
     progress: "tqdm[Any]",
 ) -> Outcome:
     """The attack's outcome on all examples, recorded every few seconds."""
-    name, epsilon = ready.planned.name, ready.planned.epsilon
-    radius = f" {epsilon:.4g}" if ready.attack and epsilon is not None else ""
-    progress.set_description(name + radius, refresh=False)
+    radius = f" {trial.epsilon:.4g}" if trial.attack and trial.epsilon is not None else ""
+    progress.set_description(described[0] + radius, refresh=False)
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
     for batch in _padded_batches(examples, settings.batch_size, done):
-        part = _attack_batch(nets, ready, batch, len(examples.class_names), settings)
+        part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
             save_outcome(outcome, records)
             saved = time.monotonic()
-        progress.update(round(len(part) * ready.work))
+        progress.update(round(len(part) * trial.work))
     assert outcome is not None  # noqa: S101 there is at least one example
     return outcome
 
 
 def _attack_batch(
     nets: Nets,
-    ready: Ready,
+    trial: Trial,
+    described: tuple[str, dict[str, Any]],
     batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
     num_classes: int,
     settings: Settings,
 ) -> Outcome:
-    attack, (attacked, target) = ready.attack, nets
+    attack, (attacked, target) = trial.attack, nets
     images, labels, indices, count = batch
     seed = make_seed(settings.seed)
     started = time.monotonic()
-    result, still, wanted = AttackResult(images), None, None
+    made, still, wanted = Perturbed(images, {}), None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
-        still = attack.zero_gradients(attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        result = attack.run(attacked, images, labels, indices, fold_in(seed, ATTACKING), wanted)
-    adversarial = result.images
+        still = zero_gradients(attack, attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
+        made = perturbed(attack, attacked, images, labels, trial.epsilon, indices, fold_in(seed, ATTACKING), wanted)
+    adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
     change = adversarial - images
     whole = Outcome(
-        name=ready.planned.name,
-        epsilon=ready.planned.epsilon,
-        config=ready.config,
+        name=described[0],
+        epsilon=trial.epsilon,
+        config=described[1],
         judgement=judgement,
         linf=BALLS["linf"].distance(change).numpy(),
         l2=BALLS["l2"].distance(change).numpy(),
         l0=np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
         zero_gradients=unknown if still is None else still.astype(np.float64),
         target_probability=reached,
-        found=unknown if result.found is None else result.found.astype(np.float64),
-        generations=unknown if result.generations is None else result.generations.astype(np.float64),
+        found=np.asarray(made.told.get("found", unknown), np.float64),
+        generations=np.asarray(made.told.get("generations", unknown), np.float64),
         images=adversarial.numpy()[:GALLERY],
         seconds=time.monotonic() - started,
     )

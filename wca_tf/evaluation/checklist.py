@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf.attacks import entry_of, parse_attack
-from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, has_noise
-from wca_tf.config import EvaluateConfig
+from wca_tf.attacks import Attack, BallAttack, parse_attack
+from wca_tf.attacks.target import AnyTarget, has_noise, is_gaussian
+from wca_tf.config import EvaluateConfig, norms_of
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.accuracy import percent
-from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
+from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, run_attacks
 from wca_tf.evaluation.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.self_test import as_criterion, run_self_test
@@ -57,7 +57,7 @@ class Evidence:
 
     Attributes:
         searches: the attacks without gradients, as written.
-        outcomes: by attack and radius; the radius of an attack without one is None.
+        outcomes: by attack as written here and radius; the radius of an attack without one is None.
         fixed_draws: of the standard attack that knows the draw, one for each draw; none where no draw can be known.
         epsilon: the evaluation's.
         largest: a radius that leaves an attack unbounded.
@@ -78,7 +78,8 @@ class Evidence:
     def probability(self, name: str, epsilon: float | None = None) -> np.ndarray:
         """P(correct) per image under an attack, at the evaluation's epsilon unless another is given."""
         radius = self.epsilon if epsilon is None else epsilon
-        return self.outcomes[name, radius if entry_of(name).has_radius else None].judgement.probability_correct
+        key = (name, radius) if (name, radius) in self.outcomes else (name, None)
+        return self.outcomes[key].judgement.probability_correct
 
     def mean(self, name: str, epsilon: float | None = None) -> float:
         return float(self.probability(name, epsilon).mean())
@@ -102,14 +103,14 @@ def run_checklist(
     target: AnyTarget,
     examples: Examples,
     config: EvaluateConfig,
-    names: list[str],
+    attacks: list[Attack],
     settings: Settings,
     records: Path,
     searches: Searches,
 ) -> list[dict[str, Any]]:
     """Return [{"criterion", "passed" (None where it does not apply), "evidence", "epsilon"}]; resume from `records`.
 
-    The last is the self-test, of the attacks `names` and of those that the criteria need: its "attacks". It also has
+    The last is the self-test, of `attacks` and of those that the criteria need: its "attacks". It also has
     the whole list's "searches" and "algorithm".
     """
     norm, epsilon = _norm_and_epsilon(config)
@@ -117,14 +118,13 @@ def run_checklist(
     height, width, channels = some.image_shape
     largest = 1.0 if norm == "linf" else math.sqrt(height * width * channels)
     one_pixel = 1 / math.sqrt(height * width) if norm == "linf" else math.sqrt(channels)
-    suffix = "" if norm == "linf" else f":norm={norm}"
-    planned = _planned(target, epsilon, largest, searches)
-    written = [dataclasses.replace(a, name=a.name + suffix * (a.norm is not None)) for a in planned]
-    outcomes = run_attacks(target, written, some, settings, records)
+    trials = _trials(target, epsilon, largest, searches, norm, config.eot_samples)
+    outcomes = run_attacks(target, list(trials.values()), some, settings, records)
+    standard = _written(STANDARD, norm, config.eot_samples)
     evidence = Evidence(
         searches,
-        {(attack.name, attack.epsilon): outcome for attack, outcome in zip(planned, outcomes, strict=True)},
-        attack_fixed_draws(target, Planned(STANDARD + suffix, epsilon), some, settings, records / "fixed_draw"),
+        dict(zip(trials, outcomes, strict=True)),
+        attack_fixed_draws(target, standard, epsilon, some, settings, records / "fixed_draw"),
         epsilon,
         largest,
         one_pixel,
@@ -135,10 +135,11 @@ def run_checklist(
     for criterion, judge in CRITERIA.items():
         passed, said = judge(evidence)
         checklist.append({"criterion": criterion, "passed": passed, "evidence": said})
-    tested = list(dict.fromkeys([*names, *(name + suffix for name in NEEDED if evidence.has(name))]))
-    results = run_self_test(target, tested, epsilon, examples, settings.eot_samples, settings.seed)
+    needed = [trial.attack for (name, radius), trial in trials.items() if name in NEEDED and radius == epsilon]
+    tested = list({attack.name: attack for attack in (*attacks, *needed) if attack}.values())
+    results = run_self_test(target, tested, epsilon, examples, settings.seed)
     made_by = {"searches": dataclasses.asdict(searches), "algorithm": CHECKLIST_ALGORITHM}
-    last = {**as_criterion(results), "attacks": tested, **made_by}
+    last = {**as_criterion(results), "attacks": [attack.name for attack in tested], **made_by}
     return [{**item, "epsilon": epsilon} for item in (*checklist, last)]
 
 
@@ -152,30 +153,42 @@ def has_checklist(stored: list[dict[str, Any]], config: EvaluateConfig, searches
     made_by = (stored[-1].get("searches"), stored[-1].get("algorithm"))
     if made_by != (dataclasses.asdict(searches), CHECKLIST_ALGORITHM):
         return False
-    return all(name in stored[-1].get("attacks", ()) for name, _ in config.parsed_attacks())
+    return all(name in stored[-1].get("attacks", ()) for name in (a.name for a in config.parsed_attacks))
 
 
 def _norm_and_epsilon(config: EvaluateConfig) -> tuple[str, float]:
-    norms = [parameters["norm"] for _, parameters in config.parsed_attacks() if "norm" in parameters]
-    return norms[0] if norms else "linf", checklist_epsilon(config)
+    return (norms_of(config.parsed_attacks) or ["linf"])[0], checklist_epsilon(config)
 
 
 def checklist_epsilon(config: EvaluateConfig) -> float:
     """The first epsilon above 0, at which the checklist is computed."""
-    return next(epsilon for epsilon in config.parsed_epsilons() if epsilon > 0)
+    return next(epsilon for epsilon in config.parsed_epsilons if epsilon > 0)
 
 
-def _planned(target: AnyTarget, epsilon: float, largest: float, searches: Searches) -> list[Planned]:
+def _trials(
+    target: AnyTarget, epsilon: float, largest: float, searches: Searches, norm: str, eot_samples: int
+) -> dict[tuple[str, float | None], Trial]:
+    """What the criteria need, by the attack as written here and its radius."""
     names = [ONE_STEP, PAPERS, STANDARD, "margin", DOUBLED[STANDARD], DOUBLED["margin"]]
     names += [searches.square, searches.random_sampling]
-    if isinstance(target, HeadNoiseTarget):
+    if is_gaussian(target):
         names += ["z_margin", DOUBLED["z_margin"]]
     if target.noise_free_logits:
         names.append("transfer")
-    budgets = [Planned(STANDARD, radius) for radius in (epsilon / 2, min(2 * epsilon, largest))]
-    at_epsilon = [Planned(name, epsilon) for name in names]
-    pixels = Planned(searches.n_pixel, None)
-    return list(dict.fromkeys([Planned(CLEAN, 0.0), *at_epsilon, pixels, *budgets, Planned(UNBOUNDED, largest)]))
+    keys: list[tuple[str, float | None]] = [*((name, epsilon) for name in names), (searches.n_pixel, None)]
+    keys += [(STANDARD, epsilon / 2), (STANDARD, min(2 * epsilon, largest)), (UNBOUNDED, largest)]
+    trials: dict[tuple[str, float | None], Trial] = {(CLEAN, 0.0): CLEAN_TRIAL}
+    for name, radius in keys:
+        trials[name, radius] = Trial(_written(name, norm, eot_samples), radius)
+    return trials
+
+
+def _written(name: str, norm: str, eot_samples: int) -> Attack:
+    """Return the attack in the evaluation's norm."""
+    attack = parse_attack(name, eot_samples=eot_samples)
+    if isinstance(attack, BallAttack) and norm != attack.norm:
+        return parse_attack(f"{name}:norm={norm}", eot_samples=eot_samples)
+    return attack
 
 
 def _not_lower(evidence: Evidence, weaker: str, stronger: str) -> Verdict:
@@ -221,7 +234,7 @@ def _random(evidence: Evidence) -> Verdict:
     )
     name = evidence.searches.random_sampling
     found = int((evidence.probability(name)[held] < 0.5).sum())
-    points, images = parse_attack(name)["points"], int(held.sum())
+    points, images = parse_attack(name).passes, int(held.sum())
     said = f"{points:,} points bring {found} of the {images} images that {STANDARD} leaves at P(correct) ≥ ½ below it"
     return found == 0, f"{said} (the paper: 1,000 points, on images that FGSM brings to an error)"
 

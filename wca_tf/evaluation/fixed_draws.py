@@ -9,10 +9,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from wca_tf.attacks import Attack
 from wca_tf.attacks.target import AnyTarget, answers_alike, has_noise
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
+from wca_tf.evaluation.attacking import Settings, Trial, run_attacks
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.seeds import fold_in, make_seed
 
@@ -21,7 +22,7 @@ KNOWN_DRAW = 4  # folded into the evaluation's seed, then the draw's number (att
 
 
 def attack_fixed_draws(
-    target: AnyTarget, planned: Planned, examples: Examples, settings: Settings, records: Path
+    target: AnyTarget, attack: Attack, epsilon: float, examples: Examples, settings: Settings, records: Path
 ) -> list[Outcome]:
     """Return the attack's outcome on the net under each of 8 draws; none when no draw can be known.
 
@@ -32,9 +33,9 @@ def attack_fixed_draws(
     fixed = target.with_fixed_draw(seed)
     if not has_noise(target) or not answers_alike(fixed, to_float(tf.constant(examples.images[:4]))):
         return []
-    once = dataclasses.replace(settings, eot_samples=1)  # all draws of a deterministic net are alike
+    once = Trial(dataclasses.replace(attack, eot_samples=1), epsilon)  # all draws of a deterministic net are alike
     outcomes = []
     for number, drawn in enumerate(seeds):
         seed.assign(drawn)
-        outcomes += run_attacks(fixed, [planned], examples, once, records / str(number))
+        outcomes += run_attacks(fixed, [once], examples, settings, records / str(number))
     return outcomes

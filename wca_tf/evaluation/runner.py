@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf import files
-from wca_tf.attacks import entry_of
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.target import AnyTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig, TrainConfig
@@ -30,10 +30,10 @@ from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.errors import InputError
-from wca_tf.evaluation.attacking import Planned, Settings, check_attacks, run_attacks
+from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, check_attacks, run_attacks
 from wca_tf.evaluation.checklist import FEWEST, Searches, has_checklist, run_checklist
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_results
-from wca_tf.evaluation.outcomes import CLEAN, Outcome, per_example_arrays
+from wca_tf.evaluation.outcomes import Outcome, per_example_arrays
 from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
 from wca_tf.evaluation.summary import summarise
@@ -124,9 +124,8 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
 def self_test(config: EvaluateConfig, model_dir: str | Path) -> list[SelfTest]:
     """Have each attack find adversarial images planted on the features of the model in `model_dir`."""
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
-    names = [name for name, _ in config.parsed_attacks()]
-    epsilon = max(config.parsed_epsilons())
-    return run_self_test(_averaged(target_of(model), config), names, epsilon, examples, config.eot_samples, config.seed)
+    target, epsilon = _averaged(target_of(model), config), max(config.parsed_epsilons)
+    return run_self_test(target, config.parsed_attacks, epsilon, examples, config.seed)
 
 
 def evaluate_model(
@@ -186,19 +185,19 @@ def _evaluate(
     if stored and _is_complete(stored, config, searches) and all((report / name).exists() for name in WRITTEN):
         print(f"{report} has this evaluation; nothing to do")
         return stored
-    settings = Settings(config.eot_samples, config.seed, config.batch_size)
+    settings = Settings(config.seed, config.batch_size)
     attacked = _attacked(target, model, config)
-    check_attacks(attacked, planned_attacks(config), examples, settings)
+    check_attacks(attacked, trials_of(config), examples)
     with files.exclusive_directory(report):
         stored = stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
-        planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
-        _check_one_norm(planned, report)
-        outcomes = run_attacks(target, planned, examples, settings, report / "records", attacked)
+        trials = [CLEAN_TRIAL, *_merge(stored["attacks"], config)]
+        _check_one_norm(trials, report)
+        outcomes = run_attacks(target, trials, examples, settings, report / "records", attacked)
         checklist = stored["checklist"]
         if config.checklist and not has_checklist(checklist, config, searches):
-            names = [name for name in dict.fromkeys(attack.name for attack in planned) if name != CLEAN]
-            checklist = run_checklist(target, examples, config, names, settings, report / "checklist", searches)
+            attacks = list(dict.fromkeys(trial.attack for trial in trials if trial.attack))
+            checklist = run_checklist(target, examples, config, attacks, settings, report / "checklist", searches)
         told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
         seconds = round(sum(outcome.seconds for outcome in outcomes), 1)
         results = {**told, "versions": versions(), "seconds": seconds, **summarise(outcomes), "checklist": checklist}
@@ -217,25 +216,24 @@ def _write(
     files.write_json(report / "results.json", results)
 
 
-def planned_attacks(config: EvaluateConfig) -> list[Planned]:
+def trials_of(config: EvaluateConfig) -> list[Trial]:
     """Each attack at each radius, then those without a radius, in the order given."""
-    names = [name for name, _ in config.parsed_attacks()]
-    with_radius = [name for name in names if entry_of(name).has_radius]
-    without = [Planned(name, None) for name in names if not entry_of(name).has_radius]
-    return [Planned(name, epsilon) for epsilon in config.parsed_epsilons() for name in with_radius] + without
+    with_radius = [attack for attack in config.parsed_attacks if attack.has_radius]
+    without = [Trial(attack, None) for attack in config.parsed_attacks if not attack.has_radius]
+    return [Trial(attack, epsilon) for epsilon in config.parsed_epsilons for attack in with_radius] + without
 
 
-def _merge(stored: list[dict[str, Any]], planned: list[Planned]) -> list[Planned]:
+def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
     """What was run and what is to be run, once each; an epsilon's attacks together, those without one last."""
-    every = [*(Planned(attack["name"], attack["epsilon"]) for attack in stored), *planned]
-    unique = list(dict.fromkeys(every))
-    radii = list(dict.fromkeys(attack.epsilon for attack in unique if attack.epsilon is not None))
-    return [attack for radius in (*radii, None) for attack in unique if attack.epsilon == radius]
+    before = [Trial(parse_attack(a["name"], eot_samples=config.eot_samples), a["epsilon"]) for a in stored]
+    unique = list(dict.fromkeys([*before, *trials_of(config)]))
+    radii = list(dict.fromkeys(trial.epsilon for trial in unique if trial.epsilon is not None))
+    return [trial for radius in (*radii, None) for trial in unique if trial.epsilon == radius]
 
 
-def _check_one_norm(planned: list[Planned], report: Path) -> None:
+def _check_one_norm(trials: list[Trial], report: Path) -> None:
     """Raise InputError when radii of two norms would stand side by side."""
-    norms = sorted({attack.norm for attack in planned if attack.norm})
+    norms = sorted({trial.norm for trial in trials if trial.norm})
     if len(norms) > 1:
         raise InputError(
             f"expected attacks of one norm in {report}, received {', '.join(norms)}: name another --report_dir"
@@ -245,11 +243,7 @@ def _check_one_norm(planned: list[Planned], report: Path) -> None:
 def _is_complete(stored: dict[str, Any], config: EvaluateConfig, searches: Searches) -> bool:
     """Whether nothing is left to do: what was asked for before counts too, where its algorithm has changed since."""
     done = {(attack["name"], attack["epsilon"]): attack["config"] for attack in stored["attacks"]}
-    missing = [
-        attack
-        for attack in _merge(stored["attacks"], planned_attacks(config))
-        if not attack.made(done.get((attack.name, attack.epsilon)), config.eot_samples)
-    ]
+    missing = [t for t in _merge(stored["attacks"], config) if not t.made(done.get((t.name, t.epsilon)))]
     return not missing and not (config.checklist and not has_checklist(stored["checklist"], config, searches))
 
 

@@ -7,20 +7,17 @@ too weak, its loss is saturated at logits of this size, or the net's features hi
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import build_attack, entry_of
-from wca_tf.attacks.attack import Attack, BallAttack
+from wca_tf.attacks import Attack, BallAttack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.carlini_wagner import CarliniWagner
-from wca_tf.attacks.n_pixel import NPixel
-from wca_tf.attacks.projected_gradient import ProjectedGradient
-from wca_tf.attacks.random_sampling import RandomSampling
+from wca_tf.attacks.declarations import CarliniWagner, NPixel, ProjectedGradient, RandomSampling, Transfer
+from wca_tf.attacks.run import perturbed, zero_gradients
 from wca_tf.attacks.target import AnyTarget, answers_alike
-from wca_tf.attacks.transfer import Transfer
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.planted_net import PlantedNet, Reach, Surroundings
@@ -34,7 +31,7 @@ MISSED = 1
 # Of a mean over draws, so far behind the boundary as C&W goes: an error without noise too, 98 times of 100.
 STANDARD_ERRORS = 2.0
 # Its gradient is zero where no gradient comes through the net's features, and nowhere for saturation.
-NEVER_SATURATES = ProjectedGradient(0.0, objective="margin", eot_samples=1)
+NEVER_SATURATES = ProjectedGradient(objective="margin", eot_samples=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +70,9 @@ class _Look:
 
 def run_self_test(
     target: AnyTarget,
-    names: list[str],
+    attacks: Sequence[Attack],
     epsilon: float,
     examples: Examples,
-    eot_samples: int = 50,
     seed: int = 0,
 ) -> list[SelfTest]:
     """Plant an adversarial image near each of the first 10 images, for each attack, and count those found."""
@@ -85,12 +81,12 @@ def run_self_test(
     # Else a read-out is not of the features that an attack meets.
     known = answers_alike(target.with_fixed_draw(make_seed(0)), images)
     net = PlantedNet(target, images)
-    attacks = {name: _build(name, epsilon, eot_samples, net) for name in names}
-    looks: dict[str, list[_Look]] = {name: [] for name in names}
-    with progress_bar(len(names) * len(some), "planted images") as progress:
+    ready = {attack.name: _ready(attack, net) for attack in attacks}
+    looks: dict[str, list[_Look]] = {name: [] for name in ready}
+    with progress_bar(len(ready) * len(some), "planted images") as progress:
         for index in range(len(some)):
             surroundings = Surroundings(net, images[index : index + 1], index, seed)
-            for name, attack in attacks.items():
+            for name, attack in ready.items():
                 progress.set_description(name, refresh=False)
                 look = _look(attack, surroundings, epsilon) if known and _can_find(attack) else None
                 looks[name] += [] if look is None else [look]
@@ -98,14 +94,13 @@ def run_self_test(
     return [_summarise(name, each) for name, each in looks.items()]
 
 
-def _build(name: str, epsilon: float, eot_samples: int, net: PlantedNet) -> Attack:
-    """Build an attack to find an error that the planted net makes without its noise."""
-    attack = build_attack(name, epsilon if entry_of(name).has_radius else None, eot_samples)
+def _ready(attack: Attack, net: PlantedNet) -> Attack:
+    """Return the attack as it can find an error that the planted net makes without its noise."""
     if not isinstance(attack, CarliniWagner):
         return attack
     # It stops just behind the nearest error of a mean over draws: of many, and so far behind it that their noise does
     # not count. The planted image is an error by a margin of its own, not by any kappa.
-    draws = max(eot_samples, net.target.cheap_draws)
+    draws = max(attack.eot_samples, net.target.cheap_draws)
     error = net.noise / math.sqrt(draws) if attack.objective == "expected_margin" else 0.0
     return dataclasses.replace(attack, eot_samples=draws, confidence=STANDARD_ERRORS * error)
 
@@ -133,17 +128,17 @@ def _look(attack: Attack, surroundings: Surroundings, epsilon: float) -> _Look |
     if planted is None:
         return None
     index, wanted = np.array([surroundings.index]), np.array([1]) if attack.targeted else None
-    adversarial = attack(net.target, image, CLEAN_CLASS, index, surroundings.seed, wanted)
+    made = perturbed(attack, net.target, image, CLEAN_CLASS, epsilon, index, surroundings.seed, wanted)
     zero = _has_zero_gradient(attack, net, image, surroundings.seed, wanted)
     hidden = zero is True and _has_zero_gradient(NEVER_SATURATES, net, image, surroundings.seed) is False
-    return _Look(_is_error(attack, net, adversarial, image, planted), zero, hidden)
+    return _Look(_is_error(attack, net, made.images, image, planted), zero, hidden)
 
 
 def _has_zero_gradient(
     attack: Attack, net: PlantedNet, image: tf.Tensor, seed: int, wanted: np.ndarray | None = None
 ) -> bool | None:
     """Return whether the attack's gradient at the clean image is zero in every pixel; None without gradients."""
-    zero = attack.zero_gradients(net.target, image, CLEAN_CLASS, seed, wanted)
+    zero = zero_gradients(attack, net.target, image, CLEAN_CLASS, seed, wanted)
     return None if zero is None else bool(zero[0])
 
 
@@ -161,7 +156,7 @@ def _reach(attack: Attack, epsilon: float, shape: tuple[int, ...]) -> Reach:
     if isinstance(attack, NPixel):
         return "pixels", attack.pixels
     if isinstance(attack, BallAttack):
-        return attack.norm, attack.epsilon
+        return attack.norm, epsilon
     return "l2", epsilon * math.sqrt(math.prod(shape))
 
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf.attacks import entry_of
 from wca_tf.evaluation.accuracy import Judgement, least_probability, mean_with_interval
 from wca_tf.evaluation.outcomes import Outcome
 
@@ -48,7 +47,7 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
     if not np.isnan(outcome.generations).any():
         names = ("mean", "median", "min", "max")
         numbers["generations"] = {name: float(getattr(np, name)(outcome.generations)) for name in names}
-    if entry_of(outcome.name).uses_gradients and not np.isnan(outcome.zero_gradients).any():
+    if not np.isnan(outcome.zero_gradients).any():
         numbers["zero_gradient_share"] = float(outcome.zero_gradients.mean())
     if not np.isnan(outcome.target_probability).any():
         numbers["target_rate"] = mean_with_interval(outcome.target_probability)

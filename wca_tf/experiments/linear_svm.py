@@ -13,7 +13,8 @@ import tensorflow as tf
 from sklearn.decomposition import PCA
 
 from wca_tf import alignment, theorem
-from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.run import perturbed
 from wca_tf.attacks.target import HeadNoiseTarget
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import check_images, check_labels
@@ -248,7 +249,8 @@ def bound_curve(
     curve = []
     for epsilon in epsilons:
         change = theorem.linear_output_change(svm.input_weight.ravel(), epsilon)
-        attacked = ProjectedGradient(epsilon)(target, images, labels, indices, seed).numpy()
+        made = perturbed(ProjectedGradient(), target, images, labels, epsilon, indices, seed)
+        attacked = made.images.numpy()
         probabilities = {
             "pgd": svm.probability_correct(attacked, labels),
             "optimum": svm.probability_correct(svm.optimum(images, labels, epsilon), labels),

@@ -17,7 +17,6 @@ from wca_tf.evaluation.accuracy import distance_text, percent
 from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
-from wca_tf.evaluation.report.table import kind
 from wca_tf.model import WCANet
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -63,7 +62,6 @@ def render(template: str, **context: Any) -> str:
         "percent": percent,
         "distance": distance_text,
         "interval": interval,
-        "kind": kind,
         "fenced": fenced,
         "breakable": breakable,
     }

@@ -13,7 +13,6 @@ from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.figures import Stroke
-from wca_tf.evaluation.report.table import kind
 from wca_tf.model import WCANet
 
 MOST_QUERIES = 1000
@@ -34,7 +33,7 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for worst in results["worst_case"]:
         attacks = [attack for attack in results["attacks"] if attack["epsilon"] == worst["epsilon"]]
-        paper = [attack for attack in attacks if kind(attack) == "paper"]
+        paper = [attack for attack in attacks if attack["config"]["kind"] == "paper"]
         found.append(
             {
                 "epsilon": epsilon_text(worst["epsilon"]),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from wca_tf.attacks import entry_of
 from wca_tf.evaluation.accuracy import distance_text, percent
 
 COLUMNS = (
@@ -19,21 +18,23 @@ COLUMNS = (
     "generations",
 )
 
-VARIED_BY_THE_PAPER = {"confidence", "pixels"}
-
 
 def format_results(results: dict[str, Any]) -> str:
     """A table in plain text: a block per epsilon, percentages, the paper's attacks marked apart from adaptive ones."""
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     for worst in results["worst_case"]:
         rows.append((f"epsilon {worst['epsilon']:.4g}",) + ("",) * (len(COLUMNS) - 1))
-        rows += [_row("  " + a["name"], kind(a), a) for a in results["attacks"] if a["epsilon"] == worst["epsilon"]]
+        rows += [
+            _row("  " + a["name"], a["config"]["kind"], a)
+            for a in results["attacks"]
+            if a["epsilon"] == worst["epsilon"]
+        ]
         cells = ("  worst case", "per image", "", percent(worst["expected_accuracy"]))
         rows.append(cells + ("",) * (len(COLUMNS) - len(cells)))
     without_radius = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     if without_radius:
         rows.append(("no radius",) + ("",) * (len(COLUMNS) - 1))
-        rows += [_row("  " + attack["name"], kind(attack), attack) for attack in without_radius]
+        rows += [_row("  " + attack["name"], attack["config"]["kind"], attack) for attack in without_radius]
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
     rows = [tuple(row[i] for i in shown) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(shown))]
@@ -56,16 +57,6 @@ def _checklist(checklist: list[dict[str, Any]]) -> list[str]:
     verdict = {True: "pass", False: "FAIL", None: "n/a "}
     lines = [f"  {verdict[item['passed']]}  {item['criterion']}: {item['evidence']}" for item in checklist]
     return [f"checklist, at epsilon {checklist[0]['epsilon']:.4g}", *lines] if lines else []
-
-
-def kind(attack: dict[str, Any]) -> str:
-    """Whether an attack is of the paper's protocol, a variant of it, or adapted to the defence."""
-    config, entry = attack["config"], entry_of(attack["name"])
-    if entry.adaptive or config.get("objective", config.get("climbs")) in ("margin", "z_margin"):
-        return "adaptive"
-    usual = {**entry.defaults, "eot_samples": 50}
-    changed = {name for name, value in usual.items() if config.get(name) != value}
-    return "paper" if entry.paper_protocol and changed <= VARIED_BY_THE_PAPER else "variant"
 
 
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:

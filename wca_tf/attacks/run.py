@@ -1,0 +1,143 @@
+"""An attack's call: inputs checked, one graph for all radii, the result checked from outside and judged."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks.attack import Attack, AttackResult
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.checks import check_inputs, check_targets
+from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.attacks.objectives import check_objective, num_classes_of
+from wca_tf.attacks.sharding import sharded_graph
+from wca_tf.attacks.target import Target
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import check_labels
+from wca_tf.errors import InputError, NonFiniteError
+from wca_tf.seeds import make_seed
+
+
+class Perturbed(NamedTuple):
+    """What `perturb` made.
+
+    Attributes:
+        images: float32 [B, H, W, channels].
+        told: whole numbers [B] by the name of an attribute of `AttackResult`: found, generations.
+    """
+
+    images: tf.Tensor
+    told: dict[str, np.ndarray]
+
+
+def perturbed(
+    attack: Attack,
+    target: Target,
+    images: tf.Tensor,
+    labels: Any,
+    epsilon: float | None,
+    indices: Any,
+    seed: int | tf.Tensor,
+    targets: Any = None,
+) -> Perturbed:
+    """Return an attack's images, not judged; arguments and errors are those of `Attack.__call__`, images float32."""
+    images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
+    check_inputs(images, labels, indices)
+    radius = _checked_radius(attack, epsilon)
+    if len(images) == 0:
+        return Perturbed(images, {})
+    classes = num_classes_of(target, images)
+    check_labels(labels, classes)
+    wanted = check_targets(attack.targeted, targets, labels, classes)
+    attack.check_target(target, images)
+    batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
+    try:
+        adversarial, told = _graph(attack)(target, batch, tf.constant(radius, tf.float32), make_seed(seed))
+    except tf.errors.InvalidArgumentError as error:
+        if "the attack's" not in str(error):  # what `check_numerics` says, the one way in which TensorFlow tells
+            raise
+        raise NonFiniteError("expected finite gradients and logits, received NaN or Inf: the net overflows") from None
+    attack.check_reach(adversarial, images, radius)
+    return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()})
+
+
+def attack_and_judge(
+    attack: Attack, model: Any, images: Any, labels: Any, epsilon: float, indices: Any, seed: Any, targets: Any
+) -> AttackResult:
+    """Return the result of `Attack.__call__`, which says what the arguments are."""
+    from wca_tf.evaluation.accuracy import judge
+    from wca_tf.keras_target import as_target
+
+    images, labels = np.asarray(images), np.asarray(labels)
+    target = as_target(model, images.shape[1:])
+    images = to_float(tf.constant(images))
+    indices = np.arange(len(images)) if indices is None else indices
+    made = perturbed(attack, target, images, labels, epsilon, indices, seed, targets)
+    found, generations = made.told.get("found"), made.told.get("generations")
+    if len(images) == 0:
+        return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)
+
+    def probability(classes: Any) -> np.ndarray:
+        return judge(
+            target, made.images, tf.constant(classes), tf.constant(indices), make_seed(seed)
+        ).probability_correct
+
+    correct = probability(labels)
+    success = correct < 0.5 if targets is None else probability(np.asarray(targets)) > 0.5
+    return AttackResult(
+        made.images.numpy(), correct, success, None if found is None else found.astype(bool), generations
+    )
+
+
+def zero_gradients(
+    attack: Attack,
+    target: Target,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    seed: int | tf.Tensor,
+    targets: tf.Tensor | None = None,
+) -> np.ndarray | None:
+    """Return bool [B]: where the attack's gradient at `images` is zero in every pixel, so that it cannot move.
+
+    None for an attack without gradients.
+    """
+    objective = attack.gradient_objective
+    if not objective:
+        return None
+    check_objective(objective, target, images, attack.targeted)
+    labels = tf.cast(labels, tf.int64)
+    wanted = None if targets is None else tf.cast(targets, tf.int64)
+    batch = Batch(images, labels, tf.zeros_like(labels), wanted)
+    zero = _zero_gradients(target, batch, make_seed(seed), objective, attack.eot_samples)
+    return zero.numpy().astype(bool)
+
+
+def _checked_radius(attack: Attack, epsilon: float | None) -> float:
+    if not attack.has_radius:
+        return 0.0
+    if epsilon is None or not 0 <= epsilon < math.inf:
+        raise InputError(f"expected epsilon of 0 or more, received {epsilon}")
+    return float(epsilon)
+
+
+@functools.lru_cache(maxsize=64)
+def _graph(attack: Attack) -> Any:
+    """The attack as a graph, which all radii share."""
+
+    def perturb(
+        target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        made = attack.perturb(target, batch, epsilon, seed)
+        return made if isinstance(made, tuple) else (made, {})
+
+    return sharded_graph(perturb)
+
+
+def _gradient_is_zero(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:
+    ascent = expected_gradient(target, batch.images, batch, seed, objective=objective, draws=draws)
+    return tf.cast(tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3]), tf.int32)  # workers cannot gather bools
+
+
+_zero_gradients = sharded_graph(_gradient_is_zero)

@@ -1,0 +1,137 @@
+"""Options of attacks and defences: declared once, as fields of a frozen dataclass. Free of TensorFlow.
+
+A declaration gives each option its default, bounds, choices, help, and a value for quick tests. From it come the
+grammar NAME:option=value:option=value, its checks, `--help`, and the tables of the documentation.
+"""
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from wca_tf.errors import InputError
+
+MAX_WHOLE = 1_000_000  # steps or draws; more is a slip of the pen
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What an option may be.
+
+    Attributes:
+        choices: the texts allowed; empty for any.
+        minimum: the least number allowed; None: whole numbers begin at 1, other numbers above 0.
+        maximum: the greatest number allowed; None: whole numbers end at 1,000,000.
+    """
+
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    quick: Any = None,
+) -> Any:
+    """Declare an option as a field of a dataclass.
+
+    Args:
+        default: its default; its type is the option's: bool, int, float or str.
+        help: what it is, in a line.
+        choices, minimum, maximum: see `Bounds`.
+        quick: its value in quick tests; None for the default.
+    """
+    metadata = {"help": help, "bounds": Bounds(choices, minimum, maximum), "quick": quick}
+    return dataclasses.field(default=default, metadata=metadata, kw_only=True)
+
+
+def options_of(declaration: type) -> dict[str, "dataclasses.Field[Any]"]:
+    """Return the options that a dataclass declares, by name."""
+    return {field.name: field for field in dataclasses.fields(declaration) if "bounds" in field.metadata}
+
+
+def check_options(declared: Any) -> None:
+    """Raise InputError for an option out of its bounds or of another type than its default."""
+    for name, field in options_of(type(declared)).items():
+        check_value(name, getattr(declared, name), field)
+
+
+def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
+    """Raise InputError when a value is not what its option may be."""
+    bounds, kind = field.metadata["bounds"], type(field.default)
+    if bounds.choices and value not in bounds.choices:
+        raise InputError(f"expected {name} among {', '.join(bounds.choices)}; received {value!r}")
+    if kind not in (int, float):
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+        raise InputError(f"expected {name} to be a {_KINDS[kind]}, received {value!r}")
+    maximum = bounds.maximum if bounds.maximum is not None else MAX_WHOLE if kind is int else math.inf
+    minimum = bounds.minimum if bounds.minimum is not None else 1 if kind is int else None
+    high_enough = value > 0 if minimum is None else value >= minimum
+    if not (high_enough and value <= maximum and value < math.inf):
+        least = "above 0" if minimum is None else f"of {minimum:g} or more"
+        most = "finite" if maximum == math.inf else f"at most {maximum:,.10g}".replace(",", "")
+        raise InputError(f"expected {name} {least} and {most}, received {value!r}")
+
+
+_KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+
+
+def parse_options(declaration: type, name: str, assignments: list[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that `option=value` assignments give, over `defaults`.
+
+    Raises:
+        InputError: an option that is not declared, is there twice, or has a value of another type or out of bounds.
+    """
+    declared, given = options_of(declaration), {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if key not in declared or not equals:
+            known = ", ".join(declared)
+            raise InputError(f"expected {name}:OPTION=VALUE with an option among {known}; received {assignment!r}")
+        if key in given:
+            raise InputError(f"expected each option of {name} once, received {key} twice")
+        given[key] = _from_text(key, text, declared[key])
+    return {**{key: value for key, value in defaults.items() if key in declared}, **given}
+
+
+def _from_text(name: str, text: str, field: "dataclasses.Field[Any]") -> Any:
+    kind: Any = type(field.default)
+    try:
+        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        raise InputError(f"expected {name} to be a {_KINDS[kind]}, received {text!r}") from None
+    check_value(name, value, field)
+    return value
+
+
+def spell(name: str, declared: Any, defaults: Mapping[str, Any]) -> str:
+    """Return NAME:option=value:... with the options of `declared` that differ from `defaults` and their own default."""
+    parts = [name]
+    for key, field in options_of(type(declared)).items():
+        value = getattr(declared, key)
+        if value != defaults.get(key, field.default):
+            parts.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+    return ":".join(parts)
+
+
+def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:
+    """Import a class that is not of this package.
+
+    Raises:
+        InputError: there is no such module or class, or it does not derive from `base`.
+    """
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"expected {module}:{name} to be importable: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError(f"expected {module}:{name} to derive from {base.__module__}.{base.__name__}")
+    return found
