@@ -38,7 +38,7 @@ class AttackEntry:
     uses_gradients: bool = True
     paper_protocol: bool = False
     adaptive: bool = False
-    algorithm: int = 2  # 1: draws were the same for all images of a batch
+    algorithm: int = 3  # 1: draws were the same for all images of a batch; 2: of D numbers, not of min(C, D)
 
 
 _PROJECTED = {"objective": "ce", "steps": 10, "relative_step_size": 0.1, "random_start": True}

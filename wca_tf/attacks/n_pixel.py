@@ -1,6 +1,7 @@
 """The n-pixel attack (Su et al., IEEE TEC 2019): a black box, by differential evolution of a few pixels."""
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 
@@ -10,7 +11,7 @@ from wca_tf.attacks.checks import check_result
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import drawn_for, mean_over_draws
 from wca_tf.attacks.objectives import survival_of
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import Target, open_rows
 from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in
 
@@ -77,7 +78,10 @@ class NPixel(Attack):
             energies, solved = self._judge(target, batch, vectors, owners, fold_in(seed, 1))
             return tf.reshape(energies, shape), tf.reshape(solved, shape)
 
-        evolved = self._evolution().minimise(energy, self.pixels * (2 + channels), batch.indices, fold_in(seed, 0))
+        rows_of = functools.partial(open_rows, target)
+        evolved = self._evolution().minimise(
+            energy, self.pixels * (2 + channels), batch.indices, fold_in(seed, 0), rows_of
+        )
         untouched, lost = self._outcome(target, batch, batch.images, fold_in(seed, 1))
         better = (evolved.solved & ~lost) | ((evolved.solved | ~lost) & (evolved.energy < untouched))
         painted = tf.where(per_image(better), paint(batch.images, evolved.best), batch.images)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import Survival, survival
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import Target, open_rows
 from wca_tf.seeds import fold_in, uniform_by_index
 
 # The share of pixels is halved after so many of 10,000 proposals; the schedule is stretched to the number of queries.
@@ -98,12 +98,13 @@ class SquareAttack(BallAttack):
         while query < last and tf.reduce_any(held.probability > self.bound):
             if query == first or (query - first) % BLOCK == 0:
                 draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
-            rows = tf.where(held.probability > self.bound)[:, 0]
+            rows = open_rows(target, held.probability > self.bound)
             part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
             uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
             proposal = propose(incumbent, part.images, epsilon, size, uniforms)
             after = self._survive(target, proposal, part, seed, query)
-            kept = (after.margin < before.margin) | (after.probability <= self.bound)
+            better = (after.margin < before.margin) | (after.probability <= self.bound)
+            kept = better & (before.probability > self.bound)
             best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
             after = after.where(kept, before)
             held = held.replace(rows, after)

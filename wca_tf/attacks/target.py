@@ -88,6 +88,7 @@ class HeadNoiseTarget:
         self.noise_free_logits = head
         self.logit_scale = tf.convert_to_tensor(logit_scale)
         self.difference_scale = alignment.logit_difference_scale(self.logit_scale)
+        self._draw_scale = _narrow(self.logit_scale)
         self.num_classes: int | None = int(self.logit_scale.shape[0])
         # Of a net that is made inside a graph, only its maker knows that it has no noise.
         self.has_noise = not hasattr(self.logit_scale, "numpy") or bool(tf.reduce_any(self.logit_scale != 0))
@@ -108,22 +109,22 @@ class HeadNoiseTarget:
         if self._first_draw is not None:
             seed = fold_in(seed, self._first_draw)
         if indices is None:
-            draw = tf.random.stateless_normal([draws, self.logit_scale.shape[1]], seed)
-            return mean + tf.matmul(draw, self.logit_scale, transpose_b=True)[:, tf.newaxis]
+            draw = tf.random.stateless_normal([draws, self._draw_scale.shape[1]], seed)
+            return mean + tf.matmul(draw, self._draw_scale, transpose_b=True)[:, tf.newaxis]
         return mean + self._noise_by_index(seed, draws, indices)
 
     def _noise_by_index(self, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
         """Return noise of the logits [S, B, C]; the same index has the same draws."""
         different, places = tf.unique(indices)
-        draw = normal_by_index(seed, different, (draws, self.logit_scale.shape[1]))
-        noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
+        draw = normal_by_index(seed, different, (draws, self._draw_scale.shape[1]))
+        noise = tf.matmul(draw, self._draw_scale, transpose_b=True)
         return tf.transpose(tf.gather(noise, places), [1, 0, 2])
 
     def with_fixed_draw(self, seed: tf.Tensor) -> "HeadNoiseTarget":
         def fixed(features: tf.Tensor) -> tf.Tensor:
             # At each call: a graph reads a seed that is a tf.Variable, which may be another draw's by then.
-            draw = tf.random.stateless_normal([1, self.logit_scale.shape[1]], seed)
-            return self.noise_free_logits(features) + tf.matmul(draw, self.logit_scale, transpose_b=True)
+            draw = tf.random.stateless_normal([1, self._draw_scale.shape[1]], seed)
+            return self.noise_free_logits(features) + tf.matmul(draw, self._draw_scale, transpose_b=True)
 
         return HeadNoiseTarget(self.features, fixed, 0 * self.logit_scale)
 
@@ -193,12 +194,33 @@ class RandomNetTarget:
         return RandomNetTarget(mean_logits, max(1, self.draws_per_pass // draws), 0, self.noise_free_logits)
 
 
+def _narrow(scale: tf.Tensor) -> tf.Tensor:
+    """Return a factor of scale @ scaleᵀ that is at most square, [C, min(C, D)]: draws of an image need no more numbers.
+
+    It is Rᵀ of scaleᵀ = Q R.
+    """
+    if scale.shape[1] <= scale.shape[0]:
+        return scale
+    return tf.transpose(tf.linalg.qr(tf.transpose(scale)).r)
+
+
 AnyTarget = HeadNoiseTarget | RandomNetTarget
 
 
 def has_noise(target: Target) -> bool:
     """False for a net that is known to be deterministic."""
     return not isinstance(target, HeadNoiseTarget) or target.has_noise
+
+
+def open_rows(target: Target, still_open: tf.Tensor) -> tf.Tensor:
+    """Return the rows of a batch that a search goes on with, from bool [B]: those that are still open.
+
+    A net whose draws may depend on an image's place in the batch keeps all rows as long as one is open, so that no
+    image meets other draws in the midst of its search; what it finds for the others does not count.
+    """
+    if isinstance(target, HeadNoiseTarget):
+        return tf.where(still_open)[:, 0]
+    return tf.range(tf.size(still_open, out_type=tf.int64) * tf.cast(tf.reduce_any(still_open), tf.int64))
 
 
 def answers_alike(target: Target, images: tf.Tensor) -> bool:

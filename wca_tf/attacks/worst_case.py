@@ -13,7 +13,7 @@ from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import Survival, survival
 from wca_tf.attacks.projected_gradient import ProjectedGradient
 from wca_tf.attacks.square import SquareAttack
-from wca_tf.attacks.target import HeadNoiseTarget, Target, has_noise
+from wca_tf.attacks.target import HeadNoiseTarget, Target, has_noise, open_rows
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.seeds import fold_in, make_seed
 
@@ -46,12 +46,12 @@ class WorstCase(BallAttack):
         held = survive(worst, batch)
         for number, (attack, times) in enumerate(self.rounds(target)):
             for time in tf.range(times):
-                rows = tf.where(held.probability > self.bound)[:, 0]
+                rows = open_rows(target, held.probability > self.bound)
                 if tf.size(rows) > 0:
                     part = batch.take(rows)
                     found = attack.perturb(target, part, epsilon, fold_in(seed, number, time))
                     now, before = survive(found, part), held.take(rows)
-                    lower = now.below(before)
+                    lower = now.below(before) & (before.probability > self.bound)
                     kept = tf.where(per_image(lower), found, tf.gather(worst, rows))
                     worst = replace_rows(worst, rows, kept)
                     held = held.replace(rows, now.where(lower, before))
@@ -161,7 +161,7 @@ class Adaptive(WorstCase):
             members.append(self._member(Transfer, climbs="margin", steps=self.steps))
             if target is None or has_noise(target):
                 members.append(self._member(Transfer, climbs=dlr, steps=self.steps))
-        members.append(self._member(SquareAttack, queries=self.queries))
+        members.append(self._member(SquareAttack, queries=self.queries, bound=self.bound))
         return [(member, 1) for member in members]
 
     @property

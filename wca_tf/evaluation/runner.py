@@ -24,7 +24,7 @@ from wca_tf import files
 from wca_tf.attacks import entry_of
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.target import AnyTarget, RandomNetTarget
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
@@ -192,7 +192,8 @@ def _evaluate(
     with files.exclusive_directory(report):
         stored = stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
-        planned = [Planned(CLEAN, 0.0), *_merge(stored["attacks"], planned_attacks(config))]
+        kept = [attack for attack in stored["attacks"] if _can_be_made(attack, config)]
+        planned = [Planned(CLEAN, 0.0), *_merge(kept, planned_attacks(config))]
         _check_one_norm(planned, report)
         outcomes = run_attacks(target, planned, examples, settings, report / "records", attacked)
         checklist = stored["checklist"]
@@ -231,6 +232,15 @@ def _merge(stored: list[dict[str, Any]], planned: list[Planned]) -> list[Planned
     unique = list(dict.fromkeys(every))
     radii = list(dict.fromkeys(attack.epsilon for attack in unique if attack.epsilon is not None))
     return [attack for radius in (*radii, None) for attack in unique if attack.epsilon == radius]
+
+
+def _can_be_made(attack: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Whether a stored attack is as it would be made today, or can be made again; says so of one that cannot."""
+    planned, source = Planned(attack["name"], attack["epsilon"]), attack["config"].get("source")
+    if planned.made(attack["config"], config.eot_samples) or not source or ModelDirectory(expand(source)).best.exists():
+        return True
+    print(f"left out: {attack['name']}, which is of an older algorithm, and whose source is no longer there")
+    return False
 
 
 def _check_one_norm(planned: list[Planned], report: Path) -> None:

@@ -61,7 +61,8 @@ def _checklist(checklist: list[dict[str, Any]]) -> list[str]:
 def kind(attack: dict[str, Any]) -> str:
     """Whether an attack is of the paper's protocol, a variant of it, or adapted to the defence."""
     config, entry = attack["config"], entry_of(attack["name"])
-    if entry.adaptive or config.get("objective", config.get("climbs")) in ("margin", "z_margin"):
+    climbed = config.get("objective", config.get("climbs"))
+    if climbed in ("margin", "z_margin") or (entry.adaptive and climbed is None):
         return "adaptive"
     usual = {**entry.defaults, "eot_samples": 50}
     changed = {name for name, value in usual.items() if config.get(name) != value}
