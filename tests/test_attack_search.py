@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +20,7 @@ from attack_nets import (
     normal,
     perturbations,
     predictions,
+    radius_of,
     random_images,
     run,
     tanh_target,
@@ -30,8 +32,9 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.n_pixel import NPixel, paint
 from wca_tf.attacks.square import SquareAttack
-from wca_tf.attacks.target import HeadNoiseTarget
+from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, answers_alike
 from wca_tf.errors import InputError
+from wca_tf.keras_target import target_of
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
 
@@ -386,6 +389,60 @@ def test_square_with_common_draws_is_as_strong_as_pgd_on_a_noisy_net():
     }
     assert left["square:queries=300"] <= left["pgd:steps=40"] + 0.03
     assert left["square:queries=300:fresh=true"] >= left["square:queries=300"] + 0.2
+
+
+def test_square_meets_common_draws_on_a_keras_net_whose_layers_draw_its_noise():
+    """Their streams follow the seed of a call."""
+    target, images, labels = noisy_net_of_100_pixels()
+
+    @keras.saving.register_keras_serializable("tests")
+    class LogitNoise(keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.seed_generator = keras.random.SeedGenerator(1)
+
+        def call(self, logits):
+            draw = keras.random.normal((tf.shape(logits)[0], 5), seed=self.seed_generator)
+            return logits + draw @ tf.transpose(target.logit_scale)
+
+    inputs = keras.Input(images.shape[1:])
+    hidden = keras.layers.Lambda(lambda x: target.noise_free_logits(target.features(x)))(inputs)
+    net = target_of(keras.Model(inputs, LogitNoise()(hidden)))
+    assert isinstance(net, RandomNetTarget) and answers_alike(net, images)
+    adversarial = run(build_attack("square:queries=150", 0.05), net, images[:20], labels[:20])
+    luck = run(build_attack("square:queries=150:fresh=true", 0.05), net, images[:20], labels[:20])
+    common, fresh = (expected_accuracy(target, found, labels[:20]) for found in (adversarial, luck))
+    assert common < fresh - 0.1
+
+
+def noise_by_place(images, seed):
+    """A net whose draws differ from place to place in the batch, as a layer's do that draws for a whole batch."""
+    noise = tf.random.stateless_normal([tf.shape(images)[0], 3], seed)
+    return 4 * tf.tanh(flatten(images) @ normal(PIXELS, 8, seed=10)) @ normal(8, 3, seed=11) + noise
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "square:queries=20:bound=0.3",
+        "pgd_restarts:restarts=3:steps=2:bound=0.3",
+        "cw:steps=40:searches=2:learning_rate=0.03:initial_constant=1.0",
+        "n_pixel:population=8:generations=5:bound=0.3",
+    ],
+)
+def test_an_image_meets_the_same_draws_whatever_becomes_of_the_others(text):
+    """Of eight images the odd ones are attacked; the others are lost from the start, or not before the end."""
+    images = random_images(8)
+    mean = tf.reduce_mean(tf.stack([noise_by_place(images, [seed, 0]) for seed in range(100)]), axis=0)
+    right, wrong = tf.argmax(mean, axis=1).numpy(), tf.argmin(mean, axis=1).numpy()
+    odd = np.arange(8) % 2 == 1
+    attack = build_attack(text, radius_of(text, 0.1), eot_samples=4)
+    found = [
+        run(attack, RandomNetTarget(noise_by_place), images, np.where(odd, right, others)).numpy()
+        for others in (right, wrong)
+    ]
+    np.testing.assert_array_equal(found[0][odd], found[1][odd])
+    assert np.any(found[0][odd] != images.numpy()[odd])
 
 
 def test_square_calls_no_image_lost_for_the_luck_of_its_draws():

@@ -138,6 +138,10 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
         assert np.all(share <= judged(target, tf.constant(alone), labels)[0] + 1.5 / CHEAP_DRAWS)
 
 
+def test_the_bound_of_adaptive_is_that_of_its_square(target):
+    assert build_attack("adaptive:bound=0.2", 0.05).rounds(target)[-1][0].bound == 0.2
+
+
 def test_adaptive_spends_nothing_on_lost_images():
     """Rows that pass the features: of lost images one, to see that they are."""
     target, counted = counting_target()

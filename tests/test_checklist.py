@@ -21,6 +21,7 @@ from evaluation_nets import (
     write_model_dir,
 )
 
+from wca_tf.attacks import entry_of
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
@@ -42,6 +43,7 @@ N_PIXEL = WHOLE.n_pixel
 (
     PAPERS_ONE_STEP,
     BLACK_BOX,
+    PIXELS,
     UNBOUNDED,
     RANDOM,
     BUDGET,
@@ -70,7 +72,9 @@ def outcome(name, epsilon, probability, zero_gradients=0.0):
     """An attack that leaves P(correct) `probability`, a number or one for each image."""
     probability = np.broadcast_to(np.asarray(probability, np.float64), COUNT)
     zeros, right = np.zeros(COUNT), probability >= 0.5
-    judgement = Judgement(right, right.astype(float), probability, zeros, zeros, np.zeros((COUNT, 0), bool))
+    judgement = Judgement(
+        right, right.astype(float), probability, zeros, zeros, np.zeros((COUNT, 0), bool), np.arange(COUNT)
+    )
     unknown = np.full(COUNT, np.nan)
     still = np.arange(COUNT) < zero_gradients * COUNT
     images = np.zeros((8, 2, 2, 1), np.float32)
@@ -105,7 +109,7 @@ def evidence(
     left = {key: value for key, value in {**HONEST, **(changes or {})}.items() if key[0].split(":")[0] not in without}
     outcomes = {key: outcome(*key, value, zero_gradients) for key, value in left.items()}
     known = [outcome("pgd:steps=40", EPSILON, left) for left in fixed_draws]
-    return Evidence(searches, outcomes, known, EPSILON, 1.0, one_pixel, 10)
+    return Evidence(searches, "linf", outcomes, known, EPSILON, 1.0, one_pixel, 10)
 
 
 def one_image(value, others):
@@ -123,12 +127,7 @@ CASES = [
     (ONE_STEP, at_epsilon(fgsm=0.47), at_epsilon(fgsm=0.49)),
     (ONE_STEP, at_epsilon(pgd__40=0.63), at_epsilon(pgd=0.63)),
     (BLACK_BOX, at_epsilon(square=0.47), at_epsilon(square=0.49)),
-    (BLACK_BOX, {"changes": {(N_PIXEL, None): 0.47}}, {"changes": {(N_PIXEL, None): 0.49}}),
-    (  # a pixel is a larger change than epsilon allows: no comparison
-        BLACK_BOX,
-        {**at_epsilon(square=0.47), "one_pixel": 1.01 * EPSILON},
-        {"changes": {(N_PIXEL, None): 0.1}, "one_pixel": 1.01 * EPSILON},
-    ),
+    (PIXELS, {"changes": {(N_PIXEL, None): 0.47}}, {"changes": {(N_PIXEL, None): 0.49}}),
     (UNBOUNDED, {"changes": {("pgd:steps=20", 1.0): 0.11}}, {"changes": {("pgd:steps=20", 1.0): 0.09}}),
     (
         RANDOM,
@@ -186,7 +185,9 @@ def test_a_short_pgd_that_fgsm_beats_is_explained():
     passed, said = CRITERIA[PAPERS_ONE_STEP](evidence(at_epsilon(pgd=0.7)["changes"]))
     assert passed is False
     assert said.startswith("fgsm leaves 60.0 %, pgd 70.0 %: ")
-    assert "ten steps of a tenth of epsilon from a random start end short of a corner" in said
+    assert "ten steps of a tenth of epsilon, begun at random, end short of a corner" in said
+    in_l2 = dataclasses.replace(evidence(at_epsilon(pgd=0.7)["changes"]), norm="l2")  # whose ball has no corners
+    assert CRITERIA[PAPERS_ONE_STEP](in_l2) == (False, "fgsm leaves 60.0 %, pgd 70.0 %")
     passed, said = CRITERIA[PAPERS_ONE_STEP](evidence(at_epsilon(pgd=0.7, pgd__40=0.7)["changes"]))  # PGD-40 no better
     assert passed is False and said == "fgsm leaves 60.0 %, pgd 70.0 %"
 
@@ -201,6 +202,8 @@ def test_criteria_that_do_not_apply_say_so():
     assert CRITERIA[FIXED_DRAW](evidence(fixed_draws=())) == (None, "the net has no noise")
     ignoring = dataclasses.replace(evidence(fixed_draws=()), has_noise=True)
     assert CRITERIA[FIXED_DRAW](ignoring) == (None, "no seed decides the net's noise")
+    passed, said = CRITERIA[BLACK_BOX](dataclasses.replace(evidence(), repeatable=False))
+    assert passed is None and "same draws" in said
     passed, said = CRITERIA[TRANSFER](evidence(without=("transfer",)))
     assert passed is None and "noise-free" in said
     without = evidence(at_epsilon(margin=0.47)["changes"], without=("z_margin", "transfer"))  # noise anywhere
@@ -211,9 +214,11 @@ def test_criteria_that_do_not_apply_say_so():
 def test_the_evidence_has_the_numbers_that_decide():
     assert CRITERIA[PAPERS_ONE_STEP](evidence())[1] == "fgsm leaves 60.0 %, pgd 58.0 %"
     assert CRITERIA[ONE_STEP](evidence())[1] == "fgsm leaves 60.0 %, pgd:steps=40 50.0 %"
-    assert CRITERIA[BLACK_BOX](evidence())[1] == f"square leaves 60.0 %, {N_PIXEL} 70.0 %, pgd:steps=40 50.0 %"
-    small = CRITERIA[BLACK_BOX](evidence(one_pixel=1.01 * EPSILON))[1]
-    assert small.endswith("(one pixel is more than this epsilon allows, and does not count)")
+    assert CRITERIA[BLACK_BOX](evidence())[1] == "square leaves 60.0 %, pgd:steps=40 50.0 %"
+    assert CRITERIA[PIXELS](evidence()) == (True, f"{N_PIXEL} leaves 70.0 %, pgd:steps=40 50.0 %")
+    assert CRITERIA[PIXELS](evidence(one_pixel=1.01 * EPSILON))[0] is True  # farther away, and no better still
+    passed, said = CRITERIA[PIXELS](evidence({(N_PIXEL, None): 0.4}, one_pixel=1.01 * EPSILON))
+    assert passed is None and said.endswith("but a changed pixel is farther away, in l2, than this epsilon allows")
     assert CRITERIA[BUDGET](evidence())[1] == "pgd:steps=40 leaves 80.0 % at 0.05, 50.0 % at 0.1, 10.0 % at 0.2"
     assert "0.0 %, chance is 10.0 %" in CRITERIA[UNBOUNDED](evidence())[1]
     random = CRITERIA[RANDOM](evidence())[1]
@@ -264,7 +269,12 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     needed = {"fgsm", "pgd", "pgd:steps=40", "margin", "z_margin"}
     assert {"pgd", *needed} <= set(results["checklist"][-1]["attacks"])
     for item in results["checklist"]:
-        assert set(item) - {"attacks", "searches", "algorithm"} == {"criterion", "passed", "evidence", "epsilon"}
+        assert set(item) - {"attacks", "searches", "algorithm", "algorithms", "judged_by"} == {
+            "criterion",
+            "passed",
+            "evidence",
+            "epsilon",
+        }
         assert item["evidence"] and "\n" not in item["evidence"]
         assert "nan" not in item["evidence"]
     assert read_strictly(report / "results.json")["checklist"] == results["checklist"]
@@ -325,10 +335,13 @@ def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
 
 
 def test_a_checklist_that_older_code_made_is_made_again(honest):
-    """Of another algorithm, or from before algorithms had numbers."""
+    """Of another algorithm of its own, of the judge or of an attack, or from before algorithms had numbers."""
     stored = honest[0]["checklist"]
     assert stored[-1]["algorithm"] == checklist.CHECKLIST_ALGORITHM
-    assert not has_checklist([*stored[:-1], {**stored[-1], "algorithm": 1}], CONFIG, WHOLE)
+    assert stored[-1]["algorithms"]["square"] == entry_of("square").algorithm
+    older = [{"algorithm": 1}, {"judged_by": 1}, {"algorithms": {**stored[-1]["algorithms"], "square": 1}}]
+    for changes in older:
+        assert not has_checklist([*stored[:-1], {**stored[-1], **changes}], CONFIG, WHOLE)
     older = [*stored[:-1], {name: value for name, value in stored[-1].items() if name != "algorithm"}]
     assert not has_checklist(older, CONFIG, WHOLE)
 
@@ -337,8 +350,8 @@ def test_lesser_searches_say_so():
     lesser = Searches("square:queries=10", "random_sampling:points=1500", "n_pixel:generations=3")
     left = {(lesser.square, EPSILON): 0.6, (lesser.random_sampling, EPSILON): 0.9, (lesser.n_pixel, None): 0.8}
     found = evidence(left, searches=lesser)
-    said = "square:queries=10 leaves 60.0 %, n_pixel:generations=3 80.0 %, pgd:steps=40 50.0 %"
-    assert CRITERIA[BLACK_BOX](found) == (True, said)
+    assert CRITERIA[BLACK_BOX](found) == (True, "square:queries=10 leaves 60.0 %, pgd:steps=40 50.0 %")
+    assert CRITERIA[PIXELS](found) == (True, "n_pixel:generations=3 leaves 80.0 %, pgd:steps=40 50.0 %")
     passed, said = CRITERIA[RANDOM](found)
     assert passed and said.startswith("1,500 points bring 0 of the 100 images")
 
@@ -351,8 +364,7 @@ def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
 
     def made(target, examples, config, names, settings, records, searches):
         asked.append((config.epsilons, names))
-        stored = {"attacks": names, "searches": dataclasses.asdict(searches)}
-        stored["algorithm"] = checklist.CHECKLIST_ALGORITHM
+        stored = {"attacks": names, **checklist.made_by(searches)}
         return [{"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2, **stored}]
 
     monkeypatch.setattr(runner, "run_checklist", made)
@@ -490,8 +502,7 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, c
                 "evidence": "made up",
                 "epsilon": 0.1,
                 "attacks": ["fgsm"],
-                "searches": dataclasses.asdict(WHOLE),
-                "algorithm": checklist.CHECKLIST_ALGORITHM,
+                **checklist.made_by(WHOLE),
             }
             for i, verdict in enumerate(passed)
         ]

@@ -238,14 +238,14 @@ def test_the_estimate_of_n_queries_has_no_bias(queries):
     probability = rng.uniform(0.9, 1.0, 20_000)
     hits = rng.random((20_000, ESTIMATING_DRAWS)) < probability[:, np.newaxis]
     none = np.zeros(20_000)
-    estimate = Judgement(none, none, hits.mean(axis=1), none, none, hits).n_query_probability(queries)
+    estimate = Judgement(none, none, hits.mean(axis=1), none, none, hits, none).n_query_probability(queries)
     error = estimate - probability**queries
     tolerance = 4.5 * error.std() / math.sqrt(len(error))
     assert abs(error.mean()) < tolerance
     assert (estimate >= 0).all() and (estimate <= 1).all()
     biased = abs((hits.mean(axis=1) ** queries - probability**queries).mean())
     assert biased > tolerance or queries == 1
-    exact = Judgement(none, none, probability, none, none, hits[:, :0]).n_query_probability(queries)
+    exact = Judgement(none, none, probability, none, none, hits[:, :0], none).n_query_probability(queries)
     np.testing.assert_array_equal(exact, probability**queries)
 
 

@@ -470,9 +470,9 @@ def test_the_undefended_net_says_that_it_has_no_noise(trained_undefended, tmp_pa
 
 def test_a_hundred_classes_of_large_images_make_a_small_file(parts, tmp_path):
     results, outcomes, *_ = parts
-    backbone = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
+    backbone = keras.Sequential([keras.Input((224, 224, 3)), keras.layers.GlobalAveragePooling2D()])
     model = WCANet(backbone, num_classes=100, feature_dim=256)
-    model(np.zeros((1, 8, 8, 3), np.float32))
+    model(np.zeros((1, 224, 224, 3), np.float32))
     rng = np.random.default_rng(0)
     images = rng.random((10, 224, 224, 3), np.float32)
     outcomes = [dataclasses.replace(outcome, images=rng.random((8, 224, 224, 3), np.float32)) for outcome in outcomes]

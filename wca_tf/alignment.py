@@ -122,6 +122,21 @@ def nearest_rival(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.argmax(tf.where(is_label, -math.inf, logits), axis=-1)
 
 
+def nearest_difference(
+    noise_free_logits: tf.Tensor, labels: tf.Tensor, scale: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return ‖A_y − A_j‖ [B] and |mu_y − mu_j| [B], j the label's nearest rival: what noise does to a margin, and it.
+
+    Args:
+        noise_free_logits: mu [B, C].
+        labels: whole numbers [B].
+        scale: A [C, D].
+    """
+    rivals = nearest_rival(noise_free_logits, labels)
+    deviations = tf.norm(tf.gather(scale, labels) - tf.gather(scale, rivals), axis=1)
+    return deviations, tf.abs(margin(noise_free_logits, labels))
+
+
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """min_j (h_y − h_j), [..., B], from logits [..., B, C]: positive where the label has the largest logit.
 

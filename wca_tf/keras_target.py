@@ -13,13 +13,16 @@ from wca_tf.config import expand
 from wca_tf.errors import InputError
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.seeds import fold_in
 
 
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:
     """The target of a WCANet, or of any Keras classifier that returns logits [B, C].
 
-    A net that answers the same image differently gets a `RandomNetTarget`: its draws are Keras's own, so that its
-    numbers are estimates that cannot be repeated to the bit. Wrap such a net yourself to decide its noise by a seed.
+    A net that answers the same image differently gets a `RandomNetTarget`. Noise that layers draw from a
+    `keras.random.SeedGenerator` follows the seed of each call, which sets the generators' states. Other noise, as of
+    tf.random, follows no seed: numbers of such a net cannot be repeated, and searches compare luck. Wrap such a net
+    yourself to decide its noise by a seed.
 
     Args:
         model: the net.
@@ -30,7 +33,12 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     """
     image_shape = _image_shape(model.backbone if isinstance(model, WCANet) else model, image_shape)
 
+    streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
+
     def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        if seed is not None:
+            for number, stream in enumerate(streams):
+                stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
         return tf.cast(model(images, training=False), tf.float32)
 
     if isinstance(model, WCANet):

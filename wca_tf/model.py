@@ -214,10 +214,8 @@ class WCANet(DistributedModel):
             tf.reduce_sum(weight * tf.cast(tf.argmax(logits, 1) == labels, tf.float32)),
         ]
         if self.noise:
-            noise_free, scale = self.classifier(features), self.logit_scale
-            margins = tf.abs(alignment.margin(noise_free, labels))
-            rivals = alignment.nearest_rival(noise_free, labels)
-            deviations = tf.norm(tf.gather(scale, labels) - tf.gather(scale, rivals), axis=1)
+            scale = self.logit_scale
+            deviations, margins = alignment.nearest_difference(self.classifier(features), labels, scale)
             sums += [tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins)]
         total = tf.unstack(sum_over_replicas(tf.stack(sums)))
         cross_entropy, accuracy = (tf.math.divide_no_nan(each, total[0]) for each in total[1:3])

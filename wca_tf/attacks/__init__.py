@@ -75,7 +75,7 @@ def kind_of(attack: Attack) -> str:
         return "own"
     options, named = attack.options(), ATTACKS[name]
     climbed = options.get("objective", options.get("source_objective"))
-    if named.group == ADAPTIVE and name != "transfer" or climbed in ("margin", "z_margin"):
+    if climbed in ("margin", "z_margin") or (named.group == ADAPTIVE and climbed is None):
         return "adaptive"
     usual = {**{key: field.default for key, field in options_of(named.kind).items()}, **named.defaults}
     changed = {key for key, value in usual.items() if options[key] != value}

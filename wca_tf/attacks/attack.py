@@ -55,7 +55,7 @@ class Attack(abc.ABC):
         text: as written in `--attacks`; empty for an attack made in Python.
     """
 
-    algorithm: ClassVar[int] = 2  # raise it with every change after which the same options give other images
+    algorithm: ClassVar[int] = 3  # raise it with every change after which the same options give other images
     has_radius: ClassVar[bool] = False
 
     eot_samples: int = option(50, "draws that a gradient or a loss averages over")

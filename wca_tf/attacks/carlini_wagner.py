@@ -8,7 +8,7 @@ import tensorflow as tf
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.declarations import CarliniWagner
 from wca_tf.attacks.gradients import expected_gradient
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import Target, open_rows
 from wca_tf.seeds import fold_in
 
 # Keeps pixels of 0 and 1 at finite places in tanh space.
@@ -35,6 +35,15 @@ class _Search(NamedTuple):
     @property
     def active(self) -> tf.Tensor:
         return self.stale_checks < PATIENCE
+
+    def where(self, condition: tf.Tensor, other: "_Search") -> "_Search":
+        """Return this where `condition` [B], else `other`."""
+        return _Search(
+            *(
+                tf.where(tf.reshape(condition, [-1] + [1] * (mine.shape.rank - 1)), mine, theirs)
+                for mine, theirs in zip(self, other, strict=True)
+            )
+        )
 
 
 def carlini_wagner(
@@ -72,8 +81,8 @@ def _search(
     found = tf.zeros_like(best_square, tf.bool)
     step = tf.constant(0)
     while step < attack.steps and tf.reduce_any(state.active):
-        rows = tf.where(state.active)[:, 0]
-        part = batch.take(rows)
+        rows = open_rows(target, state.active)
+        part, active = batch.take(rows), tf.gather(state.active, rows)
         w = tf.gather(state.w, rows)
         x = _to_images(w)
         distance = x - tf.gather(origin, rows)
@@ -83,14 +92,14 @@ def _search(
         weight = tf.gather(constant, rows)
         loss = square + weight * tf.maximum(missing, 0.0)
 
-        nearer = (missing < 0) & (square < tf.gather(best_square, rows))
+        nearer = active & (missing < 0) & (square < tf.gather(best_square, rows))
         best = replace_rows(best, rows, tf.where(per_image(nearer), x, tf.gather(best, rows)))
         best_square = replace_rows(best_square, rows, tf.where(nearer, square, tf.gather(best_square, rows)))
-        found = replace_rows(found, rows, tf.gather(found, rows) | (missing < 0))
+        found = replace_rows(found, rows, tf.gather(found, rows) | (active & (missing < 0)))
 
         pull = tf.where(missing > 0, weight, 0.0)
         gradient = (2 * distance - per_image(pull) * ascent.gradient) * (1 - tf.square(2 * x - 1)) / 2
-        state = _descend(attack, state, rows, gradient, loss, step)
+        state = _descend(attack, state, rows, gradient, loss, step).where(state.active, state)
         step += 1
     return best, best_square, found
 

@@ -147,7 +147,7 @@ class Adaptive(WorstCase):
             members.append(Transfer(source_objective="margin", steps=self.steps, **shared))
             if target is None or has_noise(target):
                 members.append(Transfer(source_objective=dlr, steps=self.steps, **shared))
-        members.append(Square(queries=self.queries, **shared))
+        members.append(Square(queries=self.queries, bound=self.bound, **shared))
         return [(member, 1) for member in members]
 
     @property

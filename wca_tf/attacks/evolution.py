@@ -53,25 +53,41 @@ class DifferentialEvolution:
     mutation: float
     tolerance: float | None
 
-    def minimise(self, energy: Energy, dimensions: int, indices: tf.Tensor, seed: tf.Tensor) -> Evolved:
-        """Evolve one population per index, for use inside a graph; `seed` and the index decide its random numbers."""
+    def minimise(
+        self,
+        energy: Energy,
+        dimensions: int,
+        indices: tf.Tensor,
+        seed: tf.Tensor,
+        rows_of: Callable[[tf.Tensor], tf.Tensor] = lambda still_open: tf.where(still_open)[:, 0],
+    ) -> Evolved:
+        """Evolve one population per index, for use inside a graph; `seed` and the index decide its random numbers.
+
+        Args:
+            energy: see there.
+            dimensions: of a candidate.
+            indices: whole numbers [B].
+            seed: int32[2].
+            rows_of: which problems to ask about, from bool [B]: those that have not ended, at least.
+        """
         population = self._latin_hypercube(fold_in(seed, 0), indices, dimensions)
         energies, solves = energy(population, tf.range(tf.size(indices)))
         ended = tf.reduce_any(solves, axis=1)
         spent = tf.zeros_like(ended, tf.int32)
         generation = tf.constant(0)
         while generation < self.generations and not tf.reduce_all(ended):
-            rows = tf.where(~ended)[:, 0]
+            rows = rows_of(~ended)
+            here = ~tf.gather(ended, rows)
             parents, theirs, solved = (tf.gather(values, rows) for values in (population, energies, solves))
             leaders = _best(parents, theirs, solved)
             trials = self._trials(parents, leaders, tf.gather(indices, rows), fold_in(seed, 1, generation))
             found, found_solves = energy(trials, tf.cast(rows, tf.int32))
-            better = (found <= theirs) | (found_solves & ~solved)
+            better = ((found <= theirs) | (found_solves & ~solved)) & here[:, tf.newaxis]
             theirs, solved = tf.where(better, found, theirs), tf.where(better, found_solves, solved)
             population = replace_rows(population, rows, tf.where(better[..., tf.newaxis], trials, parents))
             energies, solves = replace_rows(energies, rows, theirs), replace_rows(solves, rows, solved)
-            ended = replace_rows(ended, rows, tf.reduce_any(solved, axis=1) | self._converged(theirs))
-            spent = replace_rows(spent, rows, tf.fill(tf.shape(rows), generation + 1))
+            ended = replace_rows(ended, rows, tf.reduce_any(solved, axis=1) | self._converged(theirs) | ~here)
+            spent = replace_rows(spent, rows, tf.where(here, generation + 1, tf.gather(spent, rows)))
             generation += 1
         return Evolved(
             _best(population, energies, solves)[:, 0],

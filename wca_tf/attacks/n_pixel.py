@@ -1,5 +1,7 @@
 """The n-pixel attack (Su et al., IEEE TEC 2019): a black box, by differential evolution of a few pixels."""
 
+import functools
+
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image
@@ -7,7 +9,7 @@ from wca_tf.attacks.declarations import NPixel
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import drawn_for, mean_over_draws
 from wca_tf.attacks.objectives import survival_of
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import Target, open_rows
 from wca_tf.seeds import fold_in
 
 # Candidate images in memory at a time.
@@ -33,7 +35,8 @@ def n_pixel(attack: NPixel, target: Target, batch: Batch, seed: tf.Tensor) -> tu
         attack.mutation,
         tolerance=None if attack.objective == "margin" else CONVERGED,
     )
-    evolved = evolution.minimise(energy, attack.pixels * (2 + channels), batch.indices, fold_in(seed, 0))
+    rows_of = functools.partial(open_rows, target)
+    evolved = evolution.minimise(energy, attack.pixels * (2 + channels), batch.indices, fold_in(seed, 0), rows_of)
     untouched, lost = _outcome(attack, target, batch, batch.images, fold_in(seed, 1))
     better = (evolved.solved & ~lost) | ((evolved.solved | ~lost) & (evolved.energy < untouched))
     painted = tf.where(per_image(better), paint(batch.images, evolved.best), batch.images)

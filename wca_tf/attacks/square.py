@@ -15,7 +15,7 @@ import tensorflow as tf
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.declarations import Square
 from wca_tf.attacks.gradients import Survival, survival
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import Target, open_rows
 from wca_tf.seeds import fold_in, uniform_by_index
 
 # The share of pixels is halved after so many of 10,000 proposals; the schedule is stretched to the number of queries.
@@ -82,12 +82,13 @@ def _search(
     while query < last and tf.reduce_any(held.probability > attack.bound):
         if query == first or (query - first) % BLOCK == 0:
             draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
-        rows = tf.where(held.probability > attack.bound)[:, 0]
+        rows = open_rows(target, held.probability > attack.bound)
         part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
         uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
         proposal = propose(incumbent, part.images, epsilon, size, uniforms)
         after = _survive(attack, target, proposal, part, seed, query)
-        kept = (after.margin < before.margin) | (after.probability <= attack.bound)
+        better = (after.margin < before.margin) | (after.probability <= attack.bound)
+        kept = better & (before.probability > attack.bound)
         best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
         after = after.where(kept, before)
         held = held.replace(rows, after)

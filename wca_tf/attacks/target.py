@@ -108,6 +108,12 @@ class HeadNoiseTarget:
         """‖A_y − A_j‖ [C, C]: the standard deviation of each difference of logits."""
         return alignment.logit_difference_scale(self.logit_scale)
 
+    @property
+    def _draw_scale(self) -> tf.Tensor:
+        """A factor of A Aᵀ that is at most square, [C, min(C, D)]: Rᵀ of Aᵀ = Q R. A draw needs no more numbers."""
+        scale = self.logit_scale
+        return scale if scale.shape[1] <= scale.shape[0] else tf.transpose(tf.linalg.qr(tf.transpose(scale)).r)
+
     def starting_at(self, first: int | tf.Tensor) -> "HeadNoiseTarget":
         part = copy.copy(self)
         part._first_draw = first
@@ -122,22 +128,25 @@ class HeadNoiseTarget:
         if self._first_draw is not None:
             seed = fold_in(seed, self._first_draw)
         if indices is None:
-            draw = tf.random.stateless_normal([draws, self.logit_scale.shape[1]], seed)
-            return mean + tf.matmul(draw, self.logit_scale, transpose_b=True)[:, tf.newaxis]
+            scale = self._draw_scale
+            draw = tf.random.stateless_normal([draws, scale.shape[1]], seed)
+            return mean + tf.matmul(draw, scale, transpose_b=True)[:, tf.newaxis]
         return mean + self._noise_by_index(seed, draws, indices)
 
     def _noise_by_index(self, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
         """Return noise of the logits [S, B, C]; the same index has the same draws."""
         different, places = tf.unique(indices)
-        draw = normal_by_index(seed, different, (draws, self.logit_scale.shape[1]))
-        noise = tf.matmul(draw, self.logit_scale, transpose_b=True)
+        scale = self._draw_scale
+        draw = normal_by_index(seed, different, (draws, scale.shape[1]))
+        noise = tf.matmul(draw, scale, transpose_b=True)
         return tf.transpose(tf.gather(noise, places), [1, 0, 2])
 
     def with_fixed_draw(self, seed: tf.Tensor) -> "HeadNoiseTarget":
         def fixed(features: tf.Tensor) -> tf.Tensor:
             # At each call: a graph reads a seed that is a tf.Variable, which may be another draw's by then.
-            draw = tf.random.stateless_normal([1, self.logit_scale.shape[1]], seed)
-            return self.noise_free_logits(features) + tf.matmul(draw, self.logit_scale, transpose_b=True)
+            scale = self._draw_scale
+            draw = tf.random.stateless_normal([1, scale.shape[1]], seed)
+            return self.noise_free_logits(features) + tf.matmul(draw, scale, transpose_b=True)
 
         return HeadNoiseTarget(self.features, fixed, lambda: 0 * self.logit_scale, has_noise=False)
 
@@ -221,6 +230,17 @@ def is_gaussian(target: Target) -> bool:
 def has_noise(target: Target) -> bool:
     """False for a net that is known to be deterministic."""
     return getattr(target, "has_noise", True)
+
+
+def open_rows(target: Target, still_open: tf.Tensor) -> tf.Tensor:
+    """Return the rows of a batch that a search goes on with, from bool [B]: those that are still open.
+
+    A net whose draws may depend on an image's place in the batch keeps all rows as long as one is open, so that no
+    image meets other draws in the midst of its search; what it finds for the others does not count.
+    """
+    if is_gaussian(target):
+        return tf.where(still_open)[:, 0]
+    return tf.range(tf.size(still_open, out_type=tf.int64) * tf.cast(tf.reduce_any(still_open), tf.int64))
 
 
 def answers_alike(target: Target, images: tf.Tensor) -> bool:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from wca_tf.attacks.attack import WorstCase
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import Survival, survival
-from wca_tf.attacks.target import Target
+from wca_tf.attacks.target import Target, open_rows
 from wca_tf.seeds import fold_in, make_seed
 
 
@@ -20,12 +20,12 @@ def worst_of_rounds(attack: WorstCase, target: Target, batch: Batch, epsilon: tf
     held = survive(worst, batch)
     for number, (member, times) in enumerate(attack.rounds(target)):
         for time in tf.range(times):
-            rows = tf.where(held.probability > attack.bound)[:, 0]
+            rows = open_rows(target, held.probability > attack.bound)
             if tf.size(rows) > 0:
                 part = batch.take(rows)
                 found = member.perturb(target, part, epsilon, fold_in(seed, number, time))
                 now, before = survive(found, part), held.take(rows)
-                lower = now.below(before)
+                lower = now.below(before) & (before.probability > attack.bound)
                 kept = tf.where(per_image(lower), found, tf.gather(worst, rows))
                 worst = replace_rows(worst, rows, kept)
                 held = held.replace(rows, now.where(lower, before))

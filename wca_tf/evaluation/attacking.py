@@ -16,7 +16,7 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
-from wca_tf.attacks.target import AnyTarget
+from wca_tf.attacks.target import AnyTarget, is_gaussian
 from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
@@ -32,7 +32,9 @@ Nets = tuple[AnyTarget, AnyTarget]  # what attacks see, and what judges
 FORWARD = 0.35
 SAVE_EVERY = 2.0  # seconds
 # Folded into the evaluation's seed: what the random numbers are for (2 is accuracy.JUDGING_DRAW, 4 the checklist's).
-ZERO_GRADIENTS, ATTACKING, WANTED_CLASS = 0, 1, 3
+ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
+# Images that are attacked with the same draws, where an image cannot have its own: with noise before the head.
+BLOCK_SIZE = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +175,8 @@ def _attack_all(
     progress.set_description(described[0] + radius, refresh=False)
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
-    for batch in _padded_batches(examples, settings.batch_size, done):
+    size = settings.batch_size if is_gaussian(nets[0]) else _size_in_blocks(settings.batch_size)
+    for batch in _padded_batches(examples, size, done):
         part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
@@ -194,15 +197,22 @@ def _attack_batch(
 ) -> Outcome:
     attack, (attacked, target) = trial.attack, nets
     images, labels, indices, count = batch
-    seed = make_seed(settings.seed)
+    seed = attacking_seed = make_seed(settings.seed)
+    own_draws = is_gaussian(attacked)
+    if not own_draws:  # images share the draws of an attack: those of a block alone, so that their luck averages out
+        attacking_seed = fold_in(seed, BLOCK, indices[0] // BLOCK_SIZE)
     started = time.monotonic()
     made, still, wanted = Perturbed(images, {}), None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
         still = zero_gradients(attack, attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        made = perturbed(attack, attacked, images, labels, trial.epsilon, indices, fold_in(seed, ATTACKING), wanted)
+        made = perturbed(
+            attack, attacked, images, labels, trial.epsilon, indices, fold_in(attacking_seed, ATTACKING), wanted
+        )
     adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
+    if attack and not own_draws:
+        judgement = dataclasses.replace(judgement, blocks=indices.numpy() // BLOCK_SIZE)
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
     change = adversarial - images
@@ -229,6 +239,11 @@ def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, see
     uniform = uniform_by_index(fold_in(seed, WANTED_CLASS), indices, (1,))[:, 0]
     offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
     return (labels + offset) % num_classes
+
+
+def _size_in_blocks(batch_size: int) -> int:
+    """Return the largest batch, no larger than asked for, of which a whole number makes a block."""
+    return next(size for size in range(min(batch_size, BLOCK_SIZE), 0, -1) if BLOCK_SIZE % size == 0)
 
 
 def _padded_batches(

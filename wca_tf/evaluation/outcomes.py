@@ -117,14 +117,15 @@ def load_outcome(
 def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Judgement]:
     """Return the judgements of some outcomes of `per_example_arrays`."""
     shape = arrays["probability_correct"].shape
-    every = {"hits": np.zeros((*shape, 0), bool), **arrays}
+    every = {"hits": np.zeros((*shape, 0), bool), "blocks": np.tile(arrays["index"], (shape[0], 1)), **arrays}
     return [Judgement(**{f.name: every[f.name][row] for f in dataclasses.fields(Judgement)}) for row in rows]
 
 
 def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str, np.ndarray]:
     """Arrays of examples.npz: `index`, `label` [N]; per outcome, clean first: names, epsilons [A], numbers [A, N].
 
-    The epsilon of an attack without a radius is NaN. Of a net judged by draws there are `hits` too, [A, N, draws].
+    The epsilon of an attack without a radius is NaN. Of a net judged by draws there are `hits` too, [A, N, draws], and
+    `blocks` [A, N].
     """
     hits = np.stack([outcome.judgement.hits for outcome in outcomes])
     judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
@@ -135,5 +136,5 @@ def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str,
         "epsilon": np.array([np.nan if o.epsilon is None else o.epsilon for o in outcomes]),
         **{name: np.stack([getattr(o.judgement, name) for o in outcomes]) for name in judged},
         **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0", "found")},
-        **({"hits": hits} if hits.size else {}),
+        **({"hits": hits, "blocks": np.stack([o.judgement.blocks for o in outcomes])} if hits.size else {}),
     }

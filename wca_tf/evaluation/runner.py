@@ -24,7 +24,7 @@ from wca_tf import files
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.target import AnyTarget, RandomNetTarget
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
@@ -191,7 +191,8 @@ def _evaluate(
     with files.exclusive_directory(report):
         stored = stored_results(report, identity) or {"attacks": [], "checklist": []}
         files.write_json(report / "evaluation.json", identity)
-        trials = [CLEAN_TRIAL, *_merge(stored["attacks"], config)]
+        kept = [attack for attack in stored["attacks"] if _can_be_made(attack, config)]
+        trials = [CLEAN_TRIAL, *_merge(kept, config)]
         _check_one_norm(trials, report)
         outcomes = run_attacks(target, trials, examples, settings, report / "records", attacked)
         checklist = stored["checklist"]
@@ -223,12 +224,25 @@ def trials_of(config: EvaluateConfig) -> list[Trial]:
     return [Trial(attack, epsilon) for epsilon in config.parsed_epsilons for attack in with_radius] + without
 
 
+def _trial_of(attack: dict[str, Any], config: EvaluateConfig) -> Trial:
+    """Return the trial that an entry of results.json is of."""
+    return Trial(parse_attack(attack["name"], eot_samples=config.eot_samples), attack["epsilon"])
+
+
 def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
     """What was run and what is to be run, once each; an epsilon's attacks together, those without one last."""
-    before = [Trial(parse_attack(a["name"], eot_samples=config.eot_samples), a["epsilon"]) for a in stored]
-    unique = list(dict.fromkeys([*before, *trials_of(config)]))
+    unique = list(dict.fromkeys([*(_trial_of(attack, config) for attack in stored), *trials_of(config)]))
     radii = list(dict.fromkeys(trial.epsilon for trial in unique if trial.epsilon is not None))
     return [trial for radius in (*radii, None) for trial in unique if trial.epsilon == radius]
+
+
+def _can_be_made(attack: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Whether a stored attack is as it would be made today, or can be made again; says so of one that cannot."""
+    trial, source = _trial_of(attack, config), attack["config"].get("source")
+    if trial.made(attack["config"]) or not source or ModelDirectory(expand(source)).best.exists():
+        return True
+    print(f"left out: {attack['name']}, which is of an older algorithm, and whose source is no longer there")
+    return False
 
 
 def _check_one_norm(trials: list[Trial], report: Path) -> None:

@@ -39,7 +39,7 @@ def write_report(
         model: None for a net that is no WCANet; what is about weights and noise is then left out.
     """
     summary = _summary(results, examples, model)
-    summary["noise"] = sections.noise(model, examples.class_names, outcomes[0])
+    summary["noise"] = sections.noise(model, examples, outcomes[0], results["config"].get("average_draws", 1))
     page = render("report.html.j2", **summary, **_figures(results, outcomes, examples, model))
     card = render("model_card.md.j2", **summary)
     files.write_atomically(report / "report.html", lambda path: _write(path, page))

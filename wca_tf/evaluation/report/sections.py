@@ -1,12 +1,15 @@
 """What each section of the report shows: numbers from results.json, figures from the outcomes of each image."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from markupsafe import Markup
 
 from wca_tf import alignment
+from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.accuracy import Number
 from wca_tf.evaluation.outcomes import Outcome
@@ -16,6 +19,7 @@ from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.model import WCANet
 
 MOST_QUERIES = 1000
+IMAGES_AT_A_TIME = 100
 Legend = list[tuple[str, Stroke]]
 
 
@@ -146,10 +150,11 @@ def _gallery(clean: Outcome, outcome: Outcome, examples: Examples) -> dict[str, 
     }
 
 
-def noise(model: WCANet | None, class_names: tuple[str, ...], clean: Outcome) -> dict[str, Any] | None:
+def noise(model: WCANet | None, examples: Examples, clean: Outcome, average_draws: int = 1) -> dict[str, Any] | None:
     """Return the spectrum of the noise, its alignment with the weights, and how much of it counts.
 
-    None for a net without such noise.
+    None for a net without such noise. What counts is of the net as it was judged: answering with the mean logits of
+    `average_draws` draws.
     """
     if model is None or model.noise is None:
         return None
@@ -162,9 +167,13 @@ def noise(model: WCANet | None, class_names: tuple[str, ...], clean: Outcome) ->
     squares = np.maximum(np.sum(weights**2, axis=0), np.finfo(np.float64).tiny)  # of a weight of zero: all zero
     cosines = (weights.T @ vectors) ** 2 / squares[:, np.newaxis]
     quotients = np.sum(logit_scale**2, axis=1) / squares
-    differences = np.asarray(alignment.logit_difference_scale(logit_scale))
+    judged_scale = logit_scale / math.sqrt(average_draws)
+    differences = np.asarray(alignment.logit_difference_scale(judged_scale))
     differences = differences[~np.eye(len(differences), dtype=bool)]
-    names = [*class_names, *map(str, range(len(class_names), len(quotients)))]  # of an unknown class, its number
+    names = [
+        *examples.class_names,
+        *map(str, range(len(examples.class_names), len(quotients))),
+    ]  # of an unknown class, its number
     return {
         "largest": values[0],
         "mean": values.mean(),
@@ -174,7 +183,8 @@ def noise(model: WCANet | None, class_names: tuple[str, ...], clean: Outcome) ->
         "common_share": float(alignment.common_noise_share(logit_scale)),
         "smallest_difference": differences.min(),
         "largest_difference": differences.max(),
-        "deviation": np.linalg.norm(logit_scale, axis=1).mean(),
+        "to_margin": _noise_to_margin(model, examples, judged_scale),
+        "deviation": np.linalg.norm(judged_scale, axis=1).mean(),
         "z_margin": float(np.median(clean.judgement.z_margin)),
         "classes": len(names),
         "features": len(values),
@@ -189,3 +199,14 @@ def noise(model: WCANet | None, class_names: tuple[str, ...], clean: Outcome) ->
             ),
         ],
     }
+
+
+def _noise_to_margin(model: WCANet, examples: Examples, scale: np.ndarray) -> float:
+    """Return the mean deviation of the label's lead over its nearest rival, over the mean size of that lead."""
+    sums = np.zeros(2)
+    for first in range(0, len(examples), IMAGES_AT_A_TIME):
+        some = examples.take(slice(first, first + IMAGES_AT_A_TIME))
+        noise_free = model.classifier(model.features(to_float(tf.constant(some.images))))
+        pair = alignment.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
+        sums += [float(tf.reduce_sum(each)) for each in pair]
+    return float(sums[0] / sums[1]) if sums[1] else 0.0
