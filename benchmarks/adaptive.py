@@ -19,7 +19,7 @@ from wca_tf.evaluation.accuracy import percent
 NETS = ("none", "anisotropic")
 EPSILONS = "8/255,0.1"
 # As `Adaptive.rounds` has them; transfer is left out of a net without noise.
-MEMBERS = ("z_margin", "apgd_dlr", "margin", "transfer:climbs=dlr", "square:queries=1000")
+MEMBERS = ("z_margin", "apgd_dlr", "margin", "transfer:source_objective=dlr", "square:queries=1000")
 CASCADE = "adaptive"
 
 

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.suite.results import BUSY
 from benchmarks.suite.timing import median_ratio, turned
-from wca_tf.attacks import build_attack
-from wca_tf.config import EvaluateConfig, parse_epsilons
+from wca_tf.attacks.run import perturbed
+from wca_tf.config import EvaluateConfig
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.runner import evaluate, load_evaluation_examples
 from wca_tf.files import write_json
@@ -99,20 +99,19 @@ def timed(config: EvaluateConfig, directory: Path, precision: str, rounds: int) 
     run = ModelDirectory(directory)
     model = load_model(run.best)
     examples = load_evaluation_examples(dataclasses.replace(config, num_examples=BATCH), run.train_config())
-    name = config.parsed_attacks()[0][0]
-    attack = build_attack(name, parse_epsilons(config.epsilons)[0], config.eot_samples)
+    attack, epsilon = config.parsed_attacks[0], config.parsed_epsilons[0]
     targets = {each: target_of(inference_copy(model, each)) for each in (BASELINE, precision)}
     images, labels = to_float(tf.constant(examples.images)), tf.constant(examples.labels)
     seconds: dict[str, list[float]] = {each: [] for each in targets}
     for number in range(rounds + 1):
         for each in turned(list(targets), number):
             started = time.perf_counter()
-            attack(targets[each], images, labels, range(len(labels)), 0).numpy()
+            perturbed(attack, targets[each], images, labels, epsilon, range(len(labels)), 0).images.numpy()
             if number:  # the first traces
                 seconds[each].append(time.perf_counter() - started)
     medians = {each: statistics.median(values) for each, values in seconds.items()}
     ratio = median_ratio(seconds[precision], seconds[BASELINE])
-    return {"attack": name, "images": len(labels), "seconds": seconds, "medians": medians, "ratio": ratio}
+    return {"attack": attack.name, "images": len(labels), "seconds": seconds, "medians": medians, "ratio": ratio}
 
 
 if __name__ == "__main__":

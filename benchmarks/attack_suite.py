@@ -19,7 +19,7 @@ from wca_tf.evaluation.report.table import percent
 
 EPSILON = 0.1
 BALL = ("fgsm", "pgd", "pgd:steps=40", "margin", "z_margin", "z_margin:restarts=10", "apgd_ce", "apgd_dlr", "auto_rand")
-BALL += ("transfer", "transfer:climbs=dlr", "square:queries=1000", "adaptive")
+BALL += ("transfer", "transfer:source_objective=dlr", "square:queries=1000", "adaptive")
 # Each of these beside the worst case of all others.
 COMPARED = ("z_margin:restarts=10", "adaptive")
 CW_BUDGET = "steps=40:learning_rate=0.03:initial_constant=0.01:searches=4"

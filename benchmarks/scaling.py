@@ -188,16 +188,18 @@ def time_attack(model: Any, examples: Any, settings: Settings) -> float:
     """Seconds of PGD on `attacked` images, without the first call, which traces."""
     import numpy as np
 
-    from wca_tf.attacks import build_attack
+    from wca_tf.attacks import parse_attack
+    from wca_tf.attacks.run import perturbed
     from wca_tf.keras_target import target_of
 
-    attack = build_attack("pgd", 8 / 255)
+    attack = parse_attack("pgd")
     images = (examples.images[: settings.attacked] / 255).astype(np.float32)
-    arguments = (target_of(model), images, examples.labels[: settings.attacked], np.arange(settings.attacked), 0)
-    attack(*arguments)
+    labels, indices = examples.labels[: settings.attacked], np.arange(settings.attacked)
+    arguments = (attack, target_of(model), images, labels, 8 / 255, indices, 0)
+    perturbed(*arguments)
     started = time.perf_counter()
     for _ in range(3):
-        attack(*arguments)
+        perturbed(*arguments)
     return (time.perf_counter() - started) / 3
 
 

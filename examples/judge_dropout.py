@@ -34,7 +34,6 @@ target = wca_tf.RandomNetTarget(logits, noise_free_logits=lambda images: head(fe
 images, labels, indices = test.images[:20] / np.float32(255), test.labels[:20], np.arange(20)
 print(f"clean: {judge(target, tf.constant(images), labels, indices, 0).probability_correct.mean():.1%}")
 for draws in (1, 10):
-    attack = wca_tf.build_attack("pgd", epsilon=0.05, eot_samples=draws)
-    adversarial = attack(target, images, labels, indices, seed=0)
-    left = judge(target, adversarial, labels, indices, 0).probability_correct.mean()
+    attack = wca_tf.parse_attack("pgd", eot_samples=draws)
+    left = attack(target, images, labels, epsilon=0.05).probability_correct.mean()
     print(f"PGD on {draws} draw{'s' * (draws > 1)} a step leaves {left:.1%}")

@@ -1,14 +1,16 @@
 """What the tests of attacks share: images of six pixels, linear nets whose optima are known, and quick parameters."""
 
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import ATTACKS
+from wca_tf.attacks import ATTACKS, Attack, parse_attack, quick_text
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.run import perturbed, zero_gradients
 from wca_tf.attacks.target import HeadNoiseTarget
 
 SHAPE = (2, 3, 1)
@@ -18,30 +20,33 @@ NORMS = tuple(BALLS)
 # Rounding of sums of steps to float32, on pixels in [0, 1].
 PIXEL_TOLERANCE = 1e-6
 
-# Parameters with which the slow attacks are quick on six pixels.
-_FEW = {
-    "pgd_restarts": ":restarts=2",
-    "apgd_ce": ":steps=20",
-    "apgd_dlr": ":steps=20",
-    "auto_rand": ":steps=20",
-    "adaptive": ":steps=10:apgd_steps=10:queries=30",
-    "cw": ":steps=100:searches=5:learning_rate=0.03:initial_constant=0.1",
-    "n_pixel": ":population=20:generations=10",
-    "square": ":queries=60",
-    "random_sampling": ":points=60",
-}
-QUICK = {name: name + _FEW.get(name, "") for name in ATTACKS}
-IN_A_BALL = [name for name in ATTACKS if ATTACKS[name].has_radius]
+# Every attack with the options that make it quick on six pixels.
+QUICK = {name: quick_text(name) for name in ATTACKS}
+IN_A_BALL = [name for name in ATTACKS if ATTACKS[name].kind.has_radius]
 # Every attack with a norm where it has the choice.
 WITH_NORMS = [
     *(f"{QUICK[name]}:norm={norm}" for name, norm in itertools.product(IN_A_BALL, NORMS)),
-    *(QUICK[name] for name in ATTACKS if not ATTACKS[name].has_radius),
+    *(QUICK[name] for name in ATTACKS if not ATTACKS[name].kind.has_radius),
 ]
 
 
-def radius_of(text, epsilon):
-    """epsilon for an attack that has a radius, else None."""
-    return epsilon if ATTACKS[text.split(":")[0]].has_radius else None
+@dataclasses.dataclass(frozen=True)
+class At:
+    """An attack at a radius, which tests call in one way whether it has one or not."""
+
+    attack: Attack
+    epsilon: float | None = None
+
+    def __getattr__(self, name):
+        return getattr(self.attack, name)
+
+    def replace(self, **options):
+        return At(dataclasses.replace(self.attack, **options), self.epsilon)
+
+
+def build_attack(text, epsilon=None, eot_samples=50):
+    """The attack that a text names, at a radius."""
+    return At(parse_attack(text, eot_samples=eot_samples), epsilon)
 
 
 def flatten(images):
@@ -95,8 +100,21 @@ def batch_of(images, labels, targets=None):
 
 
 def run(attack, target, images, labels, seed=0, indices=None, targets=None):
-    """The attack on examples 0, 1, 2, ... unless `indices` says which."""
-    return attack(target, images, labels, np.arange(len(images)) if indices is None else indices, seed, targets)
+    """The images of an attack, or of an attack at a radius, on examples 0, 1, 2, ... unless `indices` says which."""
+    return perturbed_by(attack, target, images, labels, seed, indices, targets).images
+
+
+def perturbed_by(attack, target, images, labels, seed=0, indices=None, targets=None):
+    """What `run` has the images of."""
+    indices = np.arange(len(images)) if indices is None else indices
+    at = attack if isinstance(attack, At) else At(attack)
+    return perturbed(at.attack, target, images, labels, at.epsilon, indices, seed, targets)
+
+
+def zero_gradients_of(attack, target, images, labels, seed=0, targets=None):
+    """Where the attack's gradient is zero in every pixel."""
+    attack = attack.attack if isinstance(attack, At) else attack
+    return zero_gradients(attack, target, images, labels, seed, targets)
 
 
 def perturbations(adversarial, images):

@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from attack_nets import At, run
 from toy_models import convolution, make_model, toy_data
 
 from wca_tf.adversarial import adversary
@@ -35,7 +36,7 @@ def test_attacked_images_are_those_of_pgd_on_the_net_of_the_step(covariance):
     adversarial, same_labels = attacked(model, images, labels)
     pgd = adversary("at", EPSILON, "paper").attack
     seed = fold_in(make_seed(model.seed), 2, 0)
-    expected = pgd(target_of(model), images, labels, np.arange(12), seed)
+    expected = run(At(pgd, EPSILON), target_of(model), images, labels, seed=seed)
     np.testing.assert_allclose(adversarial, expected, atol=2e-6)
     assert np.array_equal(same_labels, labels)
     assert (pgd.steps, pgd.relative_step_size, pgd.eot_samples, pgd.random_start) == (10, 0.1, 50, True)
@@ -106,9 +107,8 @@ def test_adversarial_training_makes_the_net_withstand_pgd_better():
         model.adversary = adversary(kind, 0.075, "paper")
         model.fit(images, labels, batch_size=32, epochs=30, verbose=0)
         target = target_of(model)
-        adversarial = dataclasses.replace(adversary("at", 0.075, "paper").attack, objective="margin", steps=40)(
-            target, images, labels, np.arange(96), 0
-        )
+        attack = dataclasses.replace(adversary("at", 0.075, "paper").attack, objective="margin", steps=40)
+        adversarial = run(At(attack, 0.075), target, images, labels)
         hit[kind] = np.mean(tf.argmax(target.noise_free_logits(target.features(adversarial)), 1).numpy() == labels)
     assert hit["at"] > hit["none"] + 0.05, hit
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from attack_nets import NORMS, batch_of, predictions, random_images, run, tanh_target
+from attack_nets import NORMS, At, batch_of, build_attack, predictions, random_images, run, tanh_target
 
-from wca_tf.attacks import build_attack
-from wca_tf.attacks.auto_pgd import AutoPGD, checkpoint_periods
+from wca_tf.attacks.auto_pgd import checkpoint_periods
 from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.declarations import AutoPGD
 from wca_tf.attacks.gradients import expected_gradient, survival
 from wca_tf.seeds import fold_in, make_seed
 
@@ -88,7 +88,9 @@ def test_auto_pgd_is_the_published_algorithm(norm, objective):
     labels = predictions(target, images)
     start = BALLS[norm].random_direction(fold_in(make_seed(2), 0), tf.range(8), images.shape[1:], tf.constant(epsilon))
     starts = tf.clip_by_value(images + start, 0.0, 1.0)
-    adversarial = run(AutoPGD(epsilon, objective, steps, norm=norm, eot_samples=1), target, images, labels, seed=2)
+    adversarial = run(
+        At(AutoPGD(objective=objective, steps=steps, norm=norm, eot_samples=1), epsilon), target, images, labels, seed=2
+    )
     compiled = tf.function(expected_gradient)
     for number in range(8):
         batch = batch_of(images[number : number + 1], labels[number : number + 1])

@@ -11,7 +11,9 @@ from attack_nets import (
     PIXEL_TOLERANCE,
     PIXELS,
     SHAPE,
+    At,
     ascent_direction,
+    build_attack,
     flatten,
     linear_target,
     normal,
@@ -19,12 +21,12 @@ from attack_nets import (
     random_images,
     run,
     seeded_net,
+    zero_gradients_of,
 )
 
 from wca_tf import alignment
-from wca_tf.attacks import build_attack
+from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
-from wca_tf.attacks.transfer import Transfer
 from wca_tf.errors import InputError
 from wca_tf.orthant import probability_correct
 
@@ -128,14 +130,16 @@ def test_transfer_from_the_declared_net_without_noise():
         noise_free_logits=lambda images: flatten(images) @ weights,
     )
     optimum = np.clip(images + EPSILON * np.sign(ascent_direction(weights, labels)), 0, 1)
-    np.testing.assert_allclose(run(Transfer(EPSILON), target, images, labels), optimum, rtol=0, atol=PIXEL_TOLERANCE)
+    np.testing.assert_allclose(
+        run(At(Transfer(), EPSILON), target, images, labels), optimum, rtol=0, atol=PIXEL_TOLERANCE
+    )
 
 
 def test_transfer_from_a_net_of_other_images_is_one_line():
     weights = normal(PIXELS, 2, seed=3)
     source = linear_target(normal(2 * PIXELS, 2))
     with pytest.raises(InputError, match=r"a source that takes images \(2, 3, 1\)") as raised:
-        run(Transfer(EPSILON, source), linear_target(weights), random_images(2), np.array([0, 1]))
+        run(At(Transfer(source=source), EPSILON), linear_target(weights), random_images(2), np.array([0, 1]))
     assert "\n" not in str(raised.value)
 
 
@@ -144,13 +148,13 @@ def test_transfer_is_the_attack_on_its_source():
     weights, others = normal(PIXELS, 2, seed=3), normal(PIXELS, 2, seed=33)
     images, labels = random_images(4), np.array([0, 1, 0, 1])
     target, source = linear_target(weights, normal(2, 4)), linear_target(others)
-    adversarial = run(Transfer(EPSILON, source), target, images, labels)
+    adversarial = run(At(Transfer(source=source), EPSILON), target, images, labels)
     optimum = np.clip(images + EPSILON * np.sign(ascent_direction(others, labels)), 0, 1)
     np.testing.assert_allclose(adversarial, optimum, rtol=0, atol=PIXEL_TOLERANCE)
     with pytest.raises(InputError, match="transfer expects a source"):
-        run(Transfer(EPSILON), RandomNetTarget(seeded_net), images, labels)
+        run(At(Transfer(), EPSILON), RandomNetTarget(seeded_net), images, labels)
     with pytest.raises(InputError, match="a source of 2 classes, received 3"):
-        run(Transfer(EPSILON, linear_target(normal(PIXELS, 3))), target, images, labels)
+        run(At(Transfer(source=linear_target(normal(PIXELS, 3))), EPSILON), target, images, labels)
     with pytest.raises(InputError, match="DIRECTORY|model|found"):
         build_attack("transfer:source=/nonexistent", EPSILON)
 
@@ -252,7 +256,7 @@ def test_z_margin_moves_where_cross_entropy_saturates(seed):
     images = random_images(100, seed=200 + seed)
     labels = tf.argmax(target.noise_free_logits(flatten(images)), axis=1)
     pgd = build_attack("pgd:steps=40", EPSILON)
-    assert np.mean(pgd.zero_gradients(target, images, labels, 0)) > 0.2
+    assert np.mean(zero_gradients_of(pgd, target, images, labels)) > 0.2
     by_pgd = run(pgd, target, images, labels)
     by_z_margin = run(build_attack("z_margin", EPSILON), target, images, labels)
     left = np.mean(probabilities(target, by_z_margin, labels))

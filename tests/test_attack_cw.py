@@ -17,7 +17,7 @@ from attack_nets import (
 )
 
 from wca_tf import alignment
-from wca_tf.attacks.carlini_wagner import CarliniWagner
+from wca_tf.attacks.declarations import CarliniWagner
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
 

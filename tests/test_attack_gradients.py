@@ -9,6 +9,7 @@ from attack_nets import (
     EPSILON,
     PIXELS,
     batch_of,
+    build_attack,
     flatten,
     linear_target,
     normal,
@@ -16,10 +17,11 @@ from attack_nets import (
     run,
     seeded_net,
     tanh_target,
+    zero_gradients_of,
 )
 
 from wca_tf import alignment
-from wca_tf.attacks import ATTACKS, build_attack, gradients, projected_gradient
+from wca_tf.attacks import ATTACKS, gradients
 from wca_tf.attacks.gradients import expected_gradient, selection_survival, survival
 from wca_tf.attacks.objectives import OBJECTIVES
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
@@ -185,8 +187,7 @@ def five_classes(images, seed):
 def test_the_memory_budget_does_not_change_an_attack(text):
     images = random_images(6)
     labels = np.argmax(five_classes(images, make_seed(1)), axis=1)
-    epsilon = 0.2 if ATTACKS[text.split(":")[0]].has_radius else None
-    attack = build_attack(text, epsilon, eot_samples=5)
+    attack = build_attack(text, 0.2, eot_samples=5)
     whole, parts = (run(attack, RandomNetTarget(five_classes, per_pass), images, labels) for per_pass in (5, 2))
     assert np.any(whole != images)
     # Gradients differ in the order of a sum: 1e-7 of their size, which Adam's normalisation in cw magnifies at first.
@@ -303,7 +304,7 @@ def test_z_margin_needs_noise_behind_the_features():
         run(build_attack("z_margin", EPSILON), target, random_images(2), np.array([0, 1]))
     assert "\n" not in str(raised.value)
     with pytest.raises(InputError, match="z_margin expects"):
-        build_attack("z_margin", EPSILON).zero_gradients(target, random_images(2), np.array([0, 1]), 0)
+        zero_gradients_of(build_attack("z_margin", EPSILON), target, random_images(2), np.array([0, 1]))
 
 
 def test_zero_gradients_where_cross_entropy_saturates():
@@ -315,11 +316,11 @@ def test_zero_gradients_where_cross_entropy_saturates():
     assert tf.nn.softmax(target.noise_free_logits(flatten(images)))[0].numpy().tolist() == [1.0, 0.0]
     for name in ("pgd", "pgd_restarts", "apgd_ce"):
         cross_entropy = build_attack(name, EPSILON, eot_samples=3)
-        assert cross_entropy.zero_gradients(target, images, right, 0).tolist() == [True, False, False]
-        assert cross_entropy.zero_gradients(target, images, wrong, 0).tolist() == [False, False, False]
+        assert zero_gradients_of(cross_entropy, target, images, right).tolist() == [True, False, False]
+        assert zero_gradients_of(cross_entropy, target, images, wrong).tolist() == [False, False, False]
     for name in ("margin", "z_margin", "cw"):
-        attack = build_attack(name, EPSILON if ATTACKS[name].has_radius else None)
-        assert attack.zero_gradients(target, images, right, 0).tolist() == [False, False, False]
+        attack = build_attack(name, EPSILON)
+        assert zero_gradients_of(attack, target, images, right).tolist() == [False, False, False]
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -327,8 +328,8 @@ def test_attacks_that_follow_gradients_say_where_there_are_none(name):
     """Saturated cross-entropy is a zero gradient for those that climb it; None is for those that follow none."""
     images = tf.ones([2, 1, 1, 1])
     target = linear_target([[150.0, -150.0, -150.0]])
-    attack = build_attack(name, EPSILON if ATTACKS[name].has_radius else None, eot_samples=3)
-    assert (attack.zero_gradients(target, images, np.array([0, 0]), 0) is not None) == ATTACKS[name].uses_gradients
+    attack = build_attack(name, EPSILON, eot_samples=3)
+    assert (zero_gradients_of(attack, target, images, np.array([0, 0])) is None) == (attack.gradient_objective is None)
 
 
 def test_one_trace_for_all_radii_and_seeds():
@@ -345,4 +346,3 @@ def test_one_trace_for_all_radii_and_seeds():
     once = len(traces)
     run(build_attack("pgd", 0.2), counted, images, LABELS % 3)
     assert len(traces) == once and once <= 2  # AutoGraph may trace a loop's body twice
-    assert projected_gradient.ProjectedGradient(0.1).without_radius() == build_attack("pgd", 0.0)

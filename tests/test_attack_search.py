@@ -13,25 +13,27 @@ from attack_nets import (
     PIXEL_TOLERANCE,
     PIXELS,
     SHAPE,
+    At,
     batch_of,
+    build_attack,
     counting_target,
     flatten,
     linear_target,
     normal,
     perturbations,
+    perturbed_by,
     predictions,
-    radius_of,
     random_images,
     run,
     tanh_target,
 )
 from scipy import special
 
-from wca_tf.attacks import build_attack, square
+from wca_tf.attacks import square
 from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.declarations import NPixel, Square
 from wca_tf.attacks.gradients import survival
-from wca_tf.attacks.n_pixel import NPixel, paint
-from wca_tf.attacks.square import SquareAttack
+from wca_tf.attacks.n_pixel import paint
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, answers_alike
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
@@ -74,7 +76,7 @@ def test_n_pixel_changes_so_many_pixels_at_most(pixels):
 class OnePixelMore(NPixel):
     """Changes a pixel more than it may."""
 
-    def search(self, target, batch, epsilon, seed):
+    def perturb(self, target, batch, epsilon, seed):
         vectors = tf.constant([[0.0, pixel / 5, 1.0] for pixel in range(self.pixels + 1)])
         count = tf.shape(batch.images)[0]
         return paint(batch.images, tf.repeat(tf.reshape(vectors, [1, -1]), count, axis=0)), {}
@@ -149,14 +151,14 @@ def test_n_pixel_tells_how_many_generations_each_image_was_searched():
     still, images = tanh_target(), random_images(8)
     labels = predictions(still, images)
     saturated = HeadNoiseTarget(still.features, lambda f: 1e5 * still.noise_free_logits(f), tf.zeros([4, 1]))
-    indices, few = np.arange(8), "n_pixel:population=10:generations=7"
-    result = build_attack(few).run(saturated, images, labels, indices, 0)
+    few = "n_pixel:population=10:generations=7"
+    result = perturbed_by(build_attack(few), saturated, images, labels)
     held = predictions(saturated, result.images) == labels
-    assert held.any() and np.all(result.generations[held] == 1)
+    assert held.any() and np.all(result.told["generations"][held] == 1)
     assert np.all(result.generations <= 7) and result.found is None
-    longer = build_attack(f"{few}:objective=margin").run(saturated, images, labels, indices, 0)
-    np.testing.assert_array_equal(longer.generations, 7)  # no rule stops it
-    assert build_attack("fgsm", 0.1).run(still, images, labels, indices, 0).generations is None
+    longer = perturbed_by(build_attack(f"{few}:objective=margin"), saturated, images, labels)
+    np.testing.assert_array_equal(longer.told["generations"], 7)  # no rule stops it
+    assert "generations" not in perturbed_by(build_attack("fgsm", 0.1), still, images, labels).told
 
 
 def test_n_pixel_on_the_margin_finds_what_saturation_hides():
@@ -200,9 +202,9 @@ def share_of_pixels(iteration, initial=0.8):
 @pytest.mark.parametrize(("norm", "least"), [("linf", 1), ("l2", 3)])
 def test_sides_of_squares(queries, norm, least):
     """One query is the start's; every other one is a proposal, with the side that the authors' schedule gives it."""
-    attack, shape = SquareAttack(0.1, norm=norm, queries=queries), (28, 28, 1)
-    sides = [size for first, last, size in attack._phases(shape) for _ in range(first, last)]
-    numbers = [number for first, last, _ in attack._phases(shape) for number in range(first, last)]
+    attack, shape = Square(norm=norm, queries=queries), (28, 28, 1)
+    sides = [size for first, last, size in square.phases(attack, shape) for _ in range(first, last)]
+    numbers = [number for first, last, _ in square.phases(attack, shape) for number in range(first, last)]
     times = [int(i / queries * 10_000) for i in range(queries - 1)]  # the schedule is stretched, as in their paper
     expected = [max(round(math.sqrt(share_of_pixels(time) * 28 * 28)), least) for time in times]
     if norm == "l2":
@@ -216,15 +218,15 @@ def test_shares_are_at_most_one(share):
     """Whole numbers too: a bound of 2 would end the search at its start."""
     for value in (2, 1.5):
         with pytest.raises(InputError, match=f"{share} .*at most 1; received {value}"):
-            SquareAttack(0.1, **{share: value})
-    SquareAttack(0.1, **{share: 1})
+            Square(**{share: value})
+    Square(**{share: 1})
 
 
 def test_sides_fit_small_images():
     for norm in NORMS:
         for shape in ((1, 1, 1), (2, 3, 1), (3, 2, 1), (28, 5, 3)):
             assert all(
-                1 <= size <= min(shape[:2]) for _, _, size in SquareAttack(0.1, norm=norm, queries=9000)._phases(shape)
+                1 <= size <= min(shape[:2]) for _, _, size in square.phases(Square(norm=norm, queries=9000), shape)
             )
 
 
@@ -334,7 +336,7 @@ def test_square_is_never_worse_than_its_start(norm):
     labels = predictions(target, images)
     margins = []
     for queries in (1, 10, 60):
-        attack = SquareAttack(0.05, norm=norm, queries=queries, eot_samples=1)
+        attack = At(Square(norm=norm, queries=queries, eot_samples=1), 0.05)
         adversarial = run(attack, target, images, labels)
         held = survival(target, target.features(adversarial), batch_of(adversarial, labels), make_seed(0), 1)
         margins.append(held.margin.numpy())
@@ -355,7 +357,7 @@ def test_square_lowers_the_mean_margin_of_a_random_net():
     labels = predictions(target, images)
     means = []
     for queries in (1, 5, 150):
-        attack = SquareAttack(0.2, queries=queries, eot_samples=50, bound=0.0)
+        attack = At(Square(queries=queries, eot_samples=50, bound=0.0), 0.2)
         adversarial = run(attack, target, images, labels)
         fresh = tf.function(survival)(
             target, target.features(adversarial), batch_of(adversarial, labels), make_seed(77), 2000
@@ -436,7 +438,7 @@ def test_an_image_meets_the_same_draws_whatever_becomes_of_the_others(text):
     mean = tf.reduce_mean(tf.stack([noise_by_place(images, [seed, 0]) for seed in range(100)]), axis=0)
     right, wrong = tf.argmax(mean, axis=1).numpy(), tf.argmin(mean, axis=1).numpy()
     odd = np.arange(8) % 2 == 1
-    attack = build_attack(text, radius_of(text, 0.1), eot_samples=4)
+    attack = build_attack(text, 0.1, eot_samples=4)
     found = [
         run(attack, RandomNetTarget(noise_by_place), images, np.where(odd, right, others)).numpy()
         for others in (right, wrong)
@@ -451,16 +453,16 @@ def test_square_calls_no_image_lost_for_the_luck_of_its_draws():
     target = HeadNoiseTarget(flatten, lambda f: tf.ones_like(f[:, :2]) * [weight, 0.0], tf.constant([[1.0], [-1.0]]))
     images = random_images(400)
     batch = batch_of(images, np.zeros(400))
-    attack = SquareAttack(0.1)
+    attack = Square()
     lucky = survival(target, target.features(images), batch, fold_in(make_seed(3), 1, 0), 50).probability == 0
-    held = tf.function(attack._survive)(target, images, batch, make_seed(3), tf.constant(0))
+    held = tf.function(square._survive)(attack, target, images, batch, make_seed(3), tf.constant(0))
     assert 20 < np.sum(lucky) < 90
     assert np.all(held.probability > attack.bound)
 
 
 def test_square_asks_no_more_about_images_that_are_lost():
     target, counted = counting_target()
-    attack, images = SquareAttack(0.1, queries=30, eot_samples=2), random_images(8)
+    attack, images = At(Square(queries=30, eot_samples=2), 0.1), random_images(8)
     for lost in (8, 3, 0):
         counted.assign(0)
         run(attack, target, images, np.where(np.arange(8) < lost, 1, 0))

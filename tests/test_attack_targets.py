@@ -9,6 +9,7 @@ from attack_nets import (
     PIXEL_TOLERANCE,
     PIXELS,
     SHAPE,
+    build_attack,
     flatten,
     linear_target,
     normal,
@@ -18,7 +19,6 @@ from attack_nets import (
     tanh_target,
 )
 
-from wca_tf.attacks import build_attack
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of

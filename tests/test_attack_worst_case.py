@@ -1,13 +1,12 @@
 """Restarted PGD and AutoAttack's rand: no round is better for an image, and lost images are left alone."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from attack_nets import (
     NORMS,
     PIXEL_TOLERANCE,
+    build_attack,
     counting_target,
     predictions,
     random_images,
@@ -16,8 +15,8 @@ from attack_nets import (
     tanh_target,
 )
 
-from wca_tf.attacks import build_attack
 from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.declarations import AutoPGD, ProjectedGradient
 from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
@@ -53,7 +52,7 @@ def judged(target, images, labels):
 )
 def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
     images, labels = labelled
-    attack = dataclasses.replace(build_attack(text, 0.05, eot_samples=5), bound=0.0)
+    attack = build_attack(text, 0.05, eot_samples=5).replace(bound=0.0)
     found = run(attack, target, images, labels, seed=3)
     share, margin = judged(target, found, labels)
     rounds = [
@@ -74,10 +73,10 @@ def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
 def test_rounds():
     """PGD so often, and Auto-PGD on cross-entropy and on DLR: with the parameters of the whole."""
     restarted = build_attack("pgd_restarts:restarts=7:steps=3:norm=l2:targeted=true", 0.2, eot_samples=4)
-    assert restarted.rounds() == [(build_attack("pgd:steps=3:norm=l2:targeted=true", 0.2, eot_samples=4), 7)]
+    assert restarted.rounds() == [(ProjectedGradient(steps=3, norm="l2", targeted=True, eot_samples=4), 7)]
     both = build_attack("auto_rand:steps=9:rho=0.5:norm=l2", 0.2)
-    options = "steps=9:rho=0.5:norm=l2:eot_samples=20"
-    assert both.rounds() == [(build_attack(f"apgd_{name}:{options}", 0.2), 1) for name in ("ce", "dlr")]
+    options = {"steps": 9, "rho": 0.5, "norm": "l2", "eot_samples": 20}
+    assert both.rounds() == [(AutoPGD(objective=name, **options), 1) for name in ("ce", "dlr")]
     assert restarted.passes == 7 * (3 + 1) and both.passes == 2 * (10 + 1)
 
 
@@ -130,7 +129,7 @@ CASCADE = "adaptive:steps=5:apgd_steps=5:queries=30"
 
 def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     images, labels = labelled
-    attack = dataclasses.replace(build_attack(CASCADE, 0.05), bound=0.0)
+    attack = build_attack(CASCADE, 0.05).replace(bound=0.0)
     share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
     for number, (member, times) in enumerate(attack.rounds(target)):
         assert times == 1
@@ -155,12 +154,12 @@ def test_adaptive_spends_nothing_on_lost_images():
 
 def kinds(attack, target):
     """(class, what is climbed) of each member."""
-    return [(type(member).__name__, getattr(member, "climbs", member.climbed)) for member, _ in attack.rounds(target)]
+    return [(type(member).__name__, getattr(member, "source_objective", member.gradient_objective)) for member, _ in attack.rounds(target)]
 
 
 def test_adaptive_takes_the_attacks_that_the_net_allows(target):
     attack = build_attack(CASCADE, 0.05)
-    ends = [("SquareAttack", None)]
+    ends = [("Square", None)]
     exact = [("ProjectedGradient", "z_margin"), ("AutoPGD", "dlr"), ("Transfer", "margin")]
     assert kinds(attack, target) == [*exact, ("Transfer", "dlr"), *ends]
     assert kinds(attack, target.without_noise()) == exact + ends

@@ -21,7 +21,7 @@ from evaluation_nets import (
     write_model_dir,
 )
 
-from wca_tf.attacks import entry_of
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
@@ -338,7 +338,7 @@ def test_a_checklist_that_older_code_made_is_made_again(honest):
     """Of another algorithm of its own, of the judge or of an attack, or from before algorithms had numbers."""
     stored = honest[0]["checklist"]
     assert stored[-1]["algorithm"] == checklist.CHECKLIST_ALGORITHM
-    assert stored[-1]["algorithms"]["square"] == entry_of("square").algorithm
+    assert stored[-1]["algorithms"]["square"] == parse_attack("square").algorithm
     older = [{"algorithm": 1}, {"judged_by": 1}, {"algorithms": {**stored[-1]["algorithms"], "square": 1}}]
     for changes in older:
         assert not has_checklist([*stored[:-1], {**stored[-1], **changes}], CONFIG, WHOLE)
@@ -362,7 +362,8 @@ def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
     run(dense_net(4), report, epsilons="0.2", checklist=False)
     asked = []
 
-    def made(target, examples, config, names, settings, records, searches):
+    def made(target, examples, config, attacks, settings, records, searches):
+        names = [attack.name for attack in attacks]
         asked.append((config.epsilons, names))
         stored = {"attacks": names, **checklist.made_by(searches)}
         return [{"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2, **stored}]
@@ -412,9 +413,9 @@ def test_what_no_seed_decides_is_not_said_to_be_known():
     """Keras's own noise: an attack on a fixed draw would be the same attack again."""
     target = target_of(with_layers(dense_net(4), [InputNoise(0.1)]))
     _, test = digits(4)
-    planned = attacking.Planned("fgsm", EPSILON)
-    assert attack_fixed_draws(target, planned, test.take(slice(0, 5)), attacking.Settings(2), None) == []
-    [result] = run_self_test(target, ["fgsm"], EPSILON, test, eot_samples=2)
+    fgsm = parse_attack("fgsm", eot_samples=2)
+    assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), attacking.Settings(), None) == []
+    [result] = run_self_test(target, [fgsm], EPSILON, test)
     assert (result.found, result.planted, result.passed) == (0, 0, None)
 
 
@@ -441,8 +442,8 @@ def traced_target(kind, traced):
 
 def attacked_under_known_draws(target, records, images=8):
     _, test = digits(4)
-    planned, settings = attacking.Planned("pgd:steps=3", EPSILON), attacking.Settings(2, batch_size=images)
-    return attack_fixed_draws(target, planned, test.take(slice(0, images)), settings, records)
+    attack, settings = parse_attack("pgd:steps=3"), attacking.Settings(batch_size=images)
+    return attack_fixed_draws(target, attack, EPSILON, test.take(slice(0, images)), settings, records)
 
 
 @pytest.mark.parametrize("kind", ["head", "anywhere"])
@@ -462,11 +463,12 @@ def test_eight_known_draws_are_eight_draws_and_trace_one_graph(kind, monkeypatch
 def test_each_known_draw_is_that_of_its_own_net(tmp_path):
     """The attack and the judge see the draw of their number, not the first one's."""
     target, (_, test) = traced_target("head", []), digits(4)
-    planned, settings = attacking.Planned("pgd:steps=3", EPSILON), attacking.Settings(1, batch_size=8)
+    trial = attacking.Trial(parse_attack("pgd:steps=3", eot_samples=1), EPSILON)
+    settings = attacking.Settings(batch_size=8)
     outcomes = attacked_under_known_draws(target, tmp_path / "all")
     for number in (0, 3, 7):
         fixed = target.with_fixed_draw(fold_in(make_seed(0), fixed_draws.KNOWN_DRAW, number))
-        [alone] = attacking.run_attacks(fixed, [planned], test.take(slice(0, 8)), settings, tmp_path / str(number))
+        [alone] = attacking.run_attacks(fixed, [trial], test.take(slice(0, 8)), settings, tmp_path / str(number))
         assert_same_outcomes([alone], [outcomes[number]])
 
 

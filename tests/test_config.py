@@ -78,7 +78,7 @@ def test_a_configuration_survives_json():
 
 def test_epsilons_are_exact_and_in_order():
     config = EvaluateConfig(epsilons="8/255, 0.1,0,1,1e-3,16/255")
-    assert config.parsed_epsilons() == [8 / 255, 0.1, 0.0, 1.0, 1e-3, 16 / 255]
+    assert config.parsed_epsilons == (8 / 255, 0.1, 0.0, 1.0, 1e-3, 16 / 255)
 
 
 @pytest.mark.parametrize("epsilons", ["0.1,1/10", "0.1,0.10", "0,0.0"])
@@ -88,7 +88,7 @@ def test_one_epsilon_written_in_two_ways_is_a_duplicate(epsilons):
 
 
 def test_an_attack_has_the_papers_parameters_and_those_written_after_it():
-    assert parse_attack("pgd", 7) == {
+    assert parse_attack("pgd", eot_samples=7).options() == {
         "objective": "ce",
         "steps": 10,
         "relative_step_size": 0.1,
@@ -98,7 +98,7 @@ def test_an_attack_has_the_papers_parameters_and_those_written_after_it():
         "eot_samples": 7,
     }
     changed = parse_attack("pgd:steps=40:relative_step_size=0.25:random_start=False:norm=l2:eot_samples=3")
-    assert changed == {
+    assert changed.options() == {
         "objective": "ce",
         "steps": 40,
         "relative_step_size": 0.25,
@@ -107,20 +107,20 @@ def test_an_attack_has_the_papers_parameters_and_those_written_after_it():
         "targeted": False,
         "eot_samples": 3,
     }
-    assert parse_attack("pgd")["steps"] == 10  # the defaults did not change
+    assert parse_attack("pgd").steps == 10  # the defaults did not change
 
 
 def test_fgsm_is_one_whole_step_from_the_image():
     fgsm = parse_attack("fgsm")
-    assert (fgsm["steps"], fgsm["relative_step_size"], fgsm["random_start"]) == (1, 1.0, False)
+    assert (fgsm.steps, fgsm.relative_step_size, fgsm.random_start) == (1, 1.0, False)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_can_be_named_in_an_evaluation(name):
-    [(text, parameters)] = EvaluateConfig(attacks=name, eot_samples=9).parsed_attacks()
-    assert text == name
-    assert parameters["eot_samples"] == (20 if name == "auto_rand" else 9)  # AutoAttack's own
-    assert parameters["targeted"] is False
+    [attack] = EvaluateConfig(attacks=name, eot_samples=9).parsed_attacks
+    assert attack.name == name
+    assert attack.eot_samples == (20 if name == "auto_rand" else 9)  # AutoAttack's own
+    assert attack.targeted is False
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_every_attack_can_be_named_in_an_evaluation(name):
         ("PGD", "PGD"),
         ("pgd:stepps=3", "stepps"),
         ("pgd:steps", "steps"),
-        ("pgd:", "parameter"),
+        ("pgd:", "option"),
         ("pgd:epsilon=0.1", "epsilon"),
         ("pgd:steps=abc", "steps"),
         ("pgd:steps=1.5", "steps"),
@@ -152,19 +152,19 @@ def test_every_attack_can_be_named_in_an_evaluation(name):
         ("cw:confidence=-1", "confidence"),
         ("cw:confidence=inf", "confidence"),
         ("square:bound=-0.1", "bound"),
-        ("square:fresh=maybe", "fresh to be a bool, received 'maybe'"),
+        ("square:fresh=maybe", "fresh to be true or false, received 'maybe'"),
         ("square:fresh=", "fresh"),
         ("z_margin:restarts=0", "restarts"),
-        ("margin:restarts=ten", "restarts to be a int"),
+        ("margin:restarts=ten", "restarts to be a whole number"),
         ("pgd:restarts=2", "restarts"),
         ("n_pixel:objective=ce", "objective among probability, margin; received 'ce'"),
         ("cw:objective=probability", "objective"),
         ("adaptive:queries=0", "queries"),
         ("adaptive:objective=margin", "objective"),
         ("apgd_ce:rho=0", "rho"),
-        ("transfer:climbs=loss", "climbs"),
+        ("transfer:source_objective=loss", "source_objective"),
         ("random_sampling:points=0", "points"),
-        ("pgd:steps=1000001", "steps from 0 to 1000000"),
+        ("pgd:steps=1000001", "steps from 1 to 1000000"),
         ("n_pixel:population=3", "population from 4"),
         ("n_pixel:crossover=1.1", "crossover from 0 to 1"),
         ("cw:objective=dlr", "objective among expected_margin, margin, z_margin"),
@@ -178,8 +178,8 @@ def test_a_wrong_attack_is_an_input_error_that_names_what_is_wrong(attack, named
 
 
 def test_a_confidence_and_a_bound_may_be_zero():
-    assert parse_attack("cw:confidence=0")["confidence"] == 0
-    assert parse_attack("square:bound=0")["bound"] == 0
+    assert parse_attack("cw:confidence=0").confidence == 0
+    assert parse_attack("square:bound=0").bound == 0
 
 
 def test_radii_of_two_norms_do_not_mix():
@@ -192,7 +192,7 @@ def test_radii_of_two_norms_do_not_mix():
 
 
 def test_a_radius_in_l2_may_be_above_one():
-    assert EvaluateConfig(attacks="pgd:norm=l2,cw", epsilons="0.5,3").parsed_epsilons() == [0.5, 3.0]
+    assert EvaluateConfig(attacks="pgd:norm=l2,cw", epsilons="0.5,3").parsed_epsilons == (0.5, 3.0)
     with pytest.raises(InputError, match="--epsilons"):
         EvaluateConfig(attacks="pgd", epsilons="0.5,3")
 

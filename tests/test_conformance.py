@@ -10,9 +10,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from attack_nets import EPSILON, QUICK, WITH_NORMS, batch_of, predictions, radius_of, random_images, run, tanh_target
+from attack_nets import EPSILON, QUICK, WITH_NORMS, batch_of, build_attack, predictions, random_images, run, tanh_target
 
-from wca_tf.attacks import ATTACKS, build_attack
+from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
@@ -93,22 +93,27 @@ def attacked():
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_its_text_a_key_and_its_fields(name):
-    attack = build_attack(QUICK[name], radius_of(name, EPSILON))
-    assert attack == build_attack(QUICK[name], radius_of(name, EPSILON))
+    attack = parse_attack(QUICK[name])
+    assert attack == parse_attack(QUICK[name])
     assert hash(attack) == hash(dataclasses.replace(attack))
-    fields = {field.name: getattr(attack, field.name) for field in dataclasses.fields(attack)}
-    assert type(attack)(**json.loads(json.dumps(fields))) == attack
+    again = type(attack)(**json.loads(json.dumps(attack.options())))
+    assert again.options() == attack.options() == parse_attack(again.name).options()
+
+
+def images_of_perturb(attack, target, batch):
+    made = attack.perturb(target, batch, tf.constant(EPSILON), make_seed(3))
+    return made[0] if isinstance(made, tuple) else made
 
 
 @pytest.mark.parametrize("name", EACH_ATTACK)
 def test_an_attack_differs_by_its_seed_alone_and_its_graph_is_a_saved_model(name, attacked, tmp_path):
     target, images, labels = attacked
-    attack = build_attack(QUICK[name], radius_of(name, EPSILON), eot_samples=5)
+    attack = build_attack(QUICK[name], EPSILON, eot_samples=5)
     first = run(attack, target, images, labels, seed=3).numpy()
     np.testing.assert_array_equal(run(attack, target, images, labels, seed=3), first)
     module = tf.Module()
     module.attack = tf.function(
-        lambda images: attack.perturb(target, batch_of(images, labels), attack.radius, make_seed(3)),
+        lambda images: images_of_perturb(attack, target, batch_of(images, labels)),
         [tf.TensorSpec(images.shape)],
         jit_compile=False,
     )
@@ -121,8 +126,8 @@ def test_an_attack_differs_by_its_seed_alone_and_its_graph_is_a_saved_model(name
 @pytest.mark.parametrize("text", WITH_NORMS)
 def test_an_attack_is_the_same_without_a_graph(text, attacked):
     target, images, labels = attacked
-    attack = build_attack(text, radius_of(text, EPSILON), eot_samples=5)
-    python = attack.perturb(target, batch_of(images, labels), attack.radius, make_seed(3))
+    attack = build_attack(text, EPSILON, eot_samples=5)
+    python = images_of_perturb(attack, target, batch_of(images, labels))
     np.testing.assert_allclose(python, run(attack, target, images, labels, seed=3), rtol=0, atol=1e-5)
 
 

@@ -135,7 +135,6 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import keras
 from toy_models import convolution, make_model, toy_data
 from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
-from wca_tf.attacks import build_attack
 from wca_tf.keras_target import target_of
 from wca_tf.distribution.strategy import synchronise_batch_normalisation
 from test_constraints import Before
@@ -174,11 +173,10 @@ for covariance in ("anisotropic", "none"):
 model = make_model("anisotropic", convolution())
 with strategy.scope():
     also = make_model("anisotropic", convolution())
-indices = np.arange(7)  # which two replicas cannot share evenly
-attack = build_attack("pgd:steps=3", 8 / 255)
-alone = attack(target_of(model), images[:7], labels[:7], indices, 0)
+attack = parse_attack("pgd:steps=3")
+alone = attack(model, images[:7], labels[:7], 8 / 255).images  # which two replicas cannot share evenly
 with strategy.scope():
-    shared = attack(target_of(also), images[:7], labels[:7], indices, 0)
+    shared = attack(also, images[:7], labels[:7], 8 / 255).images
 np.testing.assert_allclose(alone, shared, atol=1e-6)
 assert np.abs(alone - images[:7]).max() > 0.03
 print("in sync")

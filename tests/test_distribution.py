@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from attack_nets import build_attack, zero_gradients_of
 from replicated import descend, perturb
 from toy_models import convolution, make_model, toy_data
 
 from wca_tf import alignment
-from wca_tf.attacks import build_attack
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.distribution.strategy import check_shares, make_strategy, synchronise_batch_normalisation
 from wca_tf.errors import InputError
@@ -363,7 +363,7 @@ def test_a_float16_backbone_loses_no_gradient_of_an_attack():
         model.classifier.kernel.assign(600 * model.classifier.kernel)
         target = target_of(model)
         predicted = np.argmax(target.noise_free_logits(target.features(images)), axis=1)
-        zero = build_attack("pgd", 8 / 255).zero_gradients(target, images, predicted, 0)
+        zero = zero_gradients_of(build_attack("pgd", 8 / 255), target, images, predicted)
         shares[precision] = zero.mean()
     margins = alignment.margin(target.noise_free_logits(target.features(images)), tf.constant(predicted))
     assert 10 < np.median(margins) < 30

@@ -19,7 +19,7 @@ from evaluation_nets import (
 )
 from scipy import stats
 
-from wca_tf.attacks import build_attack
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.batches import to_float
@@ -397,12 +397,12 @@ def test_all_images_of_one_class_of_a_random_net_can_be_attacked_towards_another
 
 
 def test_a_targeted_attack_without_targets_is_an_input_error():
-    attack = build_attack("pgd:targeted=true", 0.1)
+    attack = parse_attack("pgd:targeted=true")
     images, labels = tf.constant(some_images()[:2]), some_labels()[:2]
     with pytest.raises(InputError, match="targets"):
-        attack(target_of(dense_net()), images, labels, np.arange(2), 0)
+        attack(dense_net(), images, labels)
     with pytest.raises(InputError, match="targets"):
-        build_attack("pgd", 0.1)(target_of(dense_net()), images, labels, np.arange(2), 0, targets=1 - labels)
+        parse_attack("pgd")(dense_net(), images, labels, targets=1 - labels)
 
 
 def test_trained_nets_are_what_these_tests_take_them_for():

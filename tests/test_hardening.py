@@ -201,7 +201,7 @@ def test_attacks_see_a_net_with_noise_in_its_head():
     images, labels = toy_data(8)
     target = wca_tf.target_of(wca_tf.harden(classifier()))
     assert isinstance(target, HeadNoiseTarget)
-    adversarial = wca_tf.build_attack("z_margin:steps=2", epsilon=0.1)(target, images, labels, range(8), seed=0)
+    adversarial = wca_tf.parse_attack("z_margin:steps=2")(target, images, labels, epsilon=0.1).images
     assert 0 < np.abs(adversarial - images).max() <= 0.1 + 1e-6
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from attack_nets import flatten, normal, predictions, random_images, run
+from attack_nets import build_attack, flatten, normal, predictions, random_images, run
 from evaluation_nets import arrays
 from scipy import stats
 
-from wca_tf.attacks import build_attack, gradients
+from wca_tf.attacks import gradients
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.evaluation.accuracy import (

@@ -4,11 +4,12 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from attack_nets import At, run
 from scipy.stats import norm
 from sklearn.decomposition import PCA
 
 from wca_tf import theorem
-from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.config import DataConfig
 from wca_tf.data.batches import to_float
 from wca_tf.data.sources import load_examples
@@ -204,7 +205,7 @@ def test_the_output_is_that_of_the_reduced_features():
 def test_pgd_from_the_image_reaches_the_optimum(covariance, epsilon):
     svm, (images, labels) = trained(covariance, 0), zeros_and_ones("test")
     images = float_images(images)
-    attack = ProjectedGradient(epsilon, random_start=False)
+    attack = At(ProjectedGradient(random_start=False), epsilon)
     attacked = attack(svm.target(), images, labels, np.arange(len(labels)), 0).numpy()
     optimum = svm.optimum(images, labels, epsilon)
     weight = np.abs(svm.input_weight)
@@ -226,7 +227,7 @@ def test_no_attack_violates_the_bounds(covariance, seed):
         optimum = svm.probability_correct(svm.optimum(images, labels, epsilon), labels)
         assert (optimum >= sharp - ROUNDING).all() and (sharp >= paper - ROUNDING).all()
         attacked = [
-            ProjectedGradient(epsilon)(target, images, labels, np.arange(len(labels)), seed).numpy(),
+            run(At(ProjectedGradient(), epsilon), target, images, labels, seed).numpy(),
             *(np.clip(images + epsilon * rng.choice([-1, 0, 1], images.shape), 0, 1) for _ in range(3)),
             *(np.clip(images + epsilon * rng.uniform(-1, 1, images.shape), 0, 1) for _ in range(3)),
         ]

@@ -174,9 +174,9 @@ def test_the_papers_noise_is_the_default():
 
 def test_the_authors_pgd_steps_along_the_sum_of_all_gradients_so_far():
     target, images, labels = tanh_target(), random_images(4), np.array([0, 1, 2, 3])
-    attack = OfficialProjectedGradient(epsilon=0.1, relative_step_size=1 / 3, eot_samples=1)
+    attack = OfficialProjectedGradient(relative_step_size=1 / 3, eot_samples=1)
     batch, seed = batch_of(images, labels), make_seed(5)
-    found = tf.function(attack.perturb)(target, batch, attack.radius, seed).numpy()
+    found = tf.function(attack.perturb)(target, batch, tf.constant(0.1), seed).numpy()
     start = 0.1 * (
         2 * np.array([tf.random.stateless_uniform(images.shape[1:], fold_in(seed, 0, i)) for i in range(4)]) - 1
     )
@@ -193,8 +193,8 @@ def test_the_authors_adversary_attacks_images_that_are_not_normalised():
     model = official("anisotropic", pixel_mean=(0.4,), pixel_std=(0.2,))
     images = tf.constant(toy_data(3)[0])
     theirs = adversary("at", 0.1, "official")
-    assert (theirs.attack.epsilon, theirs.attack.eot_samples) == (0.03, 1)
-    np.testing.assert_allclose(theirs.attack.epsilon * theirs.attack.relative_step_size, 0.01)
+    assert (theirs.epsilon, theirs.attack.eot_samples) == (0.03, 1)
+    np.testing.assert_allclose(theirs.epsilon * theirs.attack.relative_step_size, 0.01)
     normalised = theirs.target(model).features((images - 0.4) / 0.2)
     np.testing.assert_allclose(normalised, model.features(images), rtol=1e-5)
     papers = adversary("at", 0.1, "paper").target(model)

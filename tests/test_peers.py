@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import tensorflow as tf
+from attack_nets import build_attack, run
 
-from wca_tf.attacks import build_attack
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.n_pixel import paint
 from wca_tf.attacks.target import HeadNoiseTarget
@@ -79,7 +79,7 @@ class Victim:
 
     def attack(self, text: str, epsilon: float | None = None, seed: int = 0) -> np.ndarray:
         attack = build_attack(text, epsilon, eot_samples=1)
-        return attack(self.target, self.images, self.labels, np.arange(len(self.labels)), seed).numpy()
+        return run(attack, self.target, self.images, self.labels, seed).numpy()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from wca_tf.evaluation.report import commands, figures
 from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
 from wca_tf.evaluation.report.table import kind
-from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, planned_attacks
+from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, trials_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
 
@@ -254,7 +254,7 @@ def test_the_commands_say_what_was_run(evaluated, trained, tiny_config):
     program, named, switches = flags_of(command)
     assert program == "bin/evaluate" and not switches
     again = configured(EvaluateConfig, named)
-    assert planned_attacks(again) == planned_attacks(CONFIG) and again.identity() == CONFIG.identity()
+    assert trials_of(again) == trials_of(CONFIG) and again.identity() == CONFIG.identity()
 
 
 def test_attacks_that_differ_by_radius_take_several_commands(evaluated):
@@ -262,7 +262,7 @@ def test_attacks_that_differ_by_radius_take_several_commands(evaluated):
     results["checklist"] = CHECKLIST
     removed = results["attacks"].pop(0)
     plans = [flags_of(command) for command in commands.evaluate_commands(results)]
-    planned = [attack for _, named, _ in plans for attack in planned_attacks(configured(EvaluateConfig, named))]
+    planned = [attack for _, named, _ in plans for attack in trials_of(configured(EvaluateConfig, named))]
     expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
     assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
     assert [switches for *_, switches in plans] == [[], ["--checklist"]]
@@ -281,7 +281,7 @@ def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, runs):
     assert len(plans) == runs
     [named] = [named for _, named, switches in plans if switches]
     assert checklist_epsilon(configured(EvaluateConfig, named)) == checked
-    planned = [attack for _, named, _ in plans for attack in planned_attacks(configured(EvaluateConfig, named))]
+    planned = [attack for _, named, _ in plans for attack in trials_of(configured(EvaluateConfig, named))]
     expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
     assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
 
@@ -290,7 +290,7 @@ def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, runs):
 def test_radii_are_written_to_the_bit(epsilon, text):
     assert text is None or commands.epsilon_text(epsilon) == text
     config = EvaluateConfig(epsilons=commands.epsilon_text(epsilon))
-    assert config.parsed_epsilons() == [epsilon]
+    assert config.parsed_epsilons == (epsilon,)
 
 
 def test_where_data_are_is_left_out(parts, tmp_path):

@@ -25,7 +25,8 @@ from evaluation_nets import (
     write_model_dir,
 )
 
-from wca_tf.attacks import build_attack, entry_of
+from wca_tf.attacks import parse_attack
+from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
@@ -33,21 +34,27 @@ from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking
 from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM
-from wca_tf.evaluation.attacking import Planned, Settings, run_attacks
-from wca_tf.evaluation.outcomes import CLEAN, GALLERY, load_outcome, record_path, save_outcome
+from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, run_attacks
+from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import TEMPORARY_PREFIX
 from wca_tf.model_dir import ModelDirectory, load_model, save_model
 
 TARGET = attack_nets.tanh_target(scale=0.3)
 COUNT = 18
-SETTINGS = Settings(eot_samples=3, seed=5, batch_size=5)
-PLANNED = [
-    Planned(CLEAN, 0.0),
-    Planned("fgsm", 0.1),
-    Planned("pgd:steps=2", 0.1),
-    Planned("n_pixel:population=6:generations=2", None),
-    Planned("pgd:steps=2:targeted=true", 0.1),
+SETTINGS = Settings(seed=5, batch_size=5)
+
+
+def trial(text, epsilon):
+    return Trial(parse_attack(text, eot_samples=3), epsilon)
+
+
+TRIALS = [
+    CLEAN_TRIAL,
+    trial("fgsm", 0.1),
+    trial("pgd:steps=2", 0.1),
+    trial("n_pixel:population=6:generations=2", None),
+    trial("pgd:steps=2:targeted=true", 0.1),
 ]
 BATCHES = -(-COUNT // SETTINGS.batch_size)
 # The command with a record after every batch, not every two seconds: a kill need not wait so long.
@@ -75,7 +82,7 @@ def examples():
 def uninterrupted(examples, tmp_path_factory):
     """(outcomes of all planned attacks, the directory with their records)."""
     records = tmp_path_factory.mktemp("records")
-    return run_attacks(TARGET, PLANNED, examples, SETTINGS, records), records
+    return run_attacks(TARGET, TRIALS, examples, SETTINGS, records), records
 
 
 @pytest.fixture(scope="module")
@@ -123,17 +130,17 @@ def test_stopped_after_any_record_it_goes_on_to_the_same_bits(examples, uninterr
     with monkeypatch.context() as patch:
         stop_after(patch, saves)
         with pytest.raises(Killed):
-            run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path)
-    assert_same_outcomes(run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path), uninterrupted[0])
+            run_attacks(TARGET, TRIALS, examples, SETTINGS, tmp_path)
+    assert_same_outcomes(run_attacks(TARGET, TRIALS, examples, SETTINGS, tmp_path), uninterrupted[0])
 
 
 def test_what_was_recorded_is_not_attacked_again(examples, uninterrupted, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         stop_after(patch, 2 * BATCHES + 2)
         with pytest.raises(Killed):
-            run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path)
+            run_attacks(TARGET, TRIALS, examples, SETTINGS, tmp_path)
     done = 2 * SETTINGS.batch_size
-    third = record_path(tmp_path, PLANNED[2].name, 0.1)
+    third = record_path(tmp_path, TRIALS[2].name, 0.1)
     before = records_in(tmp_path)
     complete = set(before) - {third.name}
     assert len(complete) == 2
@@ -143,7 +150,7 @@ def test_what_was_recorded_is_not_attacked_again(examples, uninterrupted, monkey
         contents["l2"] += 1000
 
     rewrite(third, mark)
-    outcomes = run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path)
+    outcomes = run_attacks(TARGET, TRIALS, examples, SETTINGS, tmp_path)
     whole = uninterrupted[0][2].l2
     np.testing.assert_array_equal(outcomes[2].l2, np.where(np.arange(COUNT) < done, whole + 1000, whole))
     after = records_in(tmp_path)
@@ -153,13 +160,13 @@ def test_what_was_recorded_is_not_attacked_again(examples, uninterrupted, monkey
 def test_everything_recorded_is_read_and_nothing_runs(examples, uninterrupted, monkeypatch):
     before = records_in(uninterrupted[1])
     monkeypatch.setattr(attacking, "judge", None)  # calling it would raise
-    assert_same_outcomes(run_attacks(TARGET, PLANNED, examples, SETTINGS, uninterrupted[1]), uninterrupted[0])
+    assert_same_outcomes(run_attacks(TARGET, TRIALS, examples, SETTINGS, uninterrupted[1]), uninterrupted[0])
     assert records_in(uninterrupted[1]) == before
 
 
 def test_a_record_of_other_parameters_is_not_taken(examples, uninterrupted, tmp_path):
     """The same text can mean something else in another version, whose defaults differ."""
-    run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path)
+    run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path)
 
     def other(contents):
         described = json.loads(str(contents["described"]))
@@ -168,7 +175,7 @@ def test_a_record_of_other_parameters_is_not_taken(examples, uninterrupted, tmp_
         contents["l2"] += 1000
 
     rewrite(record_path(tmp_path, "fgsm", 0.1), other)
-    assert_same_outcomes(run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
+    assert_same_outcomes(run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
 
 
 @pytest.mark.parametrize("older", ["algorithm", "judged_by"])
@@ -179,13 +186,13 @@ def test_a_record_of_an_older_algorithm_is_made_again(examples, uninterrupted, t
     for outcome in outcomes:
         stale = dataclasses.replace(outcome, config={**outcome.config, older: 0}, linf=np.full(COUNT, 7.0))
         save_outcome(stale, tmp_path / "records")
-    again = run_attacks(TARGET, PLANNED, examples, SETTINGS, tmp_path / "records")
+    again = run_attacks(TARGET, TRIALS, examples, SETTINGS, tmp_path / "records")
     assert_same_outcomes(again, outcomes)
 
 
 def test_every_attack_has_the_number_of_its_algorithm_in_its_record(uninterrupted):
     for outcome in uninterrupted[0][1:]:
-        assert outcome.config["algorithm"] == entry_of(outcome.name).algorithm
+        assert outcome.config["algorithm"] == parse_attack(outcome.name).algorithm
         assert outcome.config["judged_by"] == JUDGING_ALGORITHM
 
 
@@ -199,7 +206,7 @@ def test_names_and_radii_have_records_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("broken", ["empty", "half", "text", "another npz"])
 def test_a_broken_record_is_one_clear_line(examples, uninterrupted, tmp_path, broken):
-    run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path)
+    run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path)
     path = record_path(tmp_path, "fgsm", 0.1)
     if broken == "half":
         os.truncate(path, path.stat().st_size // 2)
@@ -209,17 +216,17 @@ def test_a_broken_record_is_one_clear_line(examples, uninterrupted, tmp_path, br
         path.write_text("" if broken == "empty" else "not a record")
     before = records_in(tmp_path)
     with pytest.raises(InputError, match=rf"{path.name}.*remove it") as raised:
-        run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path)
+        run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path)
     assert "\n" not in str(raised.value)
     assert records_in(tmp_path) == before
     path.unlink()  # as it says
-    assert_same_outcomes(run_attacks(TARGET, PLANNED[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
+    assert_same_outcomes(run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
 
 
 def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
     assert COUNT > GALLERY
     records = list(uninterrupted[1].iterdir())
-    assert len(records) == len(PLANNED)
+    assert len(records) == len(TRIALS)
     for path in records:
         with np.load(path) as stored:
             shapes = {name: stored[name].shape for name in stored.files if name != "described"}
@@ -228,15 +235,17 @@ def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
         assert set(shapes.values()) == {(COUNT,)}
 
 
-def test_attacks_that_differ_by_their_radius_are_built_once(monkeypatch):
-    """A transfer's source is a net: one in memory for all radii, and one graph."""
+def test_attacks_that_differ_by_their_radius_share_the_net_that_they_transfer_from(monkeypatch):
+    """One in memory for all radii, and one graph."""
     asked = []
-    monkeypatch.setattr(attacking, "build_attack", lambda *given: asked.append(given[:2]) or build_attack(*given))
-    planned = [Planned(CLEAN, 0.0), Planned("pgd", 0.1), Planned("pgd", 0.2), Planned("cw", None)]
-    ready = attacking.make_ready(planned, eot_samples=5)
-    assert asked == [("pgd", 0.1), ("cw", None)]
-    assert [each.attack for each in ready] == [None, *(build_attack(p.name, p.epsilon, 5) for p in planned[1:])]
-    assert [each.config.get("epsilon") for each in ready] == [None, 0.1, 0.2, None]
+    monkeypatch.setattr(attacking, "target_in", lambda path: asked.append(path) or TARGET)
+    trials = [CLEAN_TRIAL, trial("pgd", 0.1), trial("transfer:source=a", 0.1), trial("transfer:source=a", 0.2)]
+    clean, pgd, first, second = attacking._loaded(trials)
+    assert asked == ["a"]
+    assert (clean, pgd) == tuple(trials[:2])
+    assert first.attack == second.attack == dataclasses.replace(trials[2].attack, source=TARGET)
+    assert (first.epsilon, second.epsilon) == (0.1, 0.2)
+    assert isinstance(first.attack, Transfer)
 
 
 # The command, killed
@@ -519,17 +528,14 @@ import resource, sys
 sys.path.insert(0, {tests!r})
 import attack_nets
 import numpy as np
-from wca_tf.attacks import build_attack
-from wca_tf.evaluation.accuracy import judge
 
 classes, images = {classes}, attack_nets.random_images({images})
-labels, indices = np.zeros({images}, np.int64), np.arange({images})
+labels = np.zeros({images}, np.int64)
 target = attack_nets.linear_target(attack_nets.normal(6, classes), attack_nets.normal(classes, 3))
 peaks = []
 for draws in ({few}, {many}):
     for name in {attacks}:
-        epsilon = None if name.startswith(("cw", "n_pixel")) else 0.1
-        build_attack(name, epsilon, draws)(target, images, labels, indices, 0)
+        attack_nets.run(attack_nets.build_attack(name, 0.1, draws), target, images, labels)
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 print(*peaks)
 """

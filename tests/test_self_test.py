@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from attack_nets import build_attack
 from evaluation_nets import Quantise, dense_net, digits, with_layers, write_model_dir
 
-from wca_tf.attacks import ATTACKS, AttackEntry, build_attack, projected_gradient
+from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.evaluation import planted_net, self_test
 from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
@@ -55,8 +56,9 @@ def noisy_target(model_dir):
 
 def outcome_of(target, name, classes=10, least=10):
     """The self-test of one attack; `least`: on so many of the ten images something can be planted."""
-    [result] = run_self_test(target, [name], EPSILON, digits(classes)[1], eot_samples=4)
-    assert result.attack == name
+    attack = parse_attack(name, eot_samples=4) if isinstance(name, str) else name
+    [result] = run_self_test(target, [attack], EPSILON, digits(classes)[1])
+    assert result.attack == attack.name
     assert 0 <= result.found <= result.planted and least <= result.planted <= 10
     return result
 
@@ -80,7 +82,8 @@ def test_every_attack_finds_what_is_planted(noisy_target, name):
 
 def test_the_nearest_error_of_a_mean_over_draws_is_one_without_noise_too(noisy_target):
     """The mean of 50 draws is off, and an attack that stops where it changes sign would be right half of the time."""
-    [result] = run_self_test(noisy_target, ["cw:steps=100:learning_rate=0.05:searches=3"], EPSILON, digits()[1])
+    attack = parse_attack("cw:steps=100:learning_rate=0.05:searches=3")
+    [result] = run_self_test(noisy_target, [attack], EPSILON, digits()[1])
     assert result.passed is True
 
 
@@ -122,16 +125,13 @@ class Descending(ProjectedGradient):
     def perturb(self, target, batch, epsilon, seed):
         return 2 * batch.images - super().perturb(target, batch, epsilon, seed)
 
-    def check_reach(self, adversarial, images):  # a mirrored point may leave [0, 1]
+    def check_reach(self, adversarial, images, epsilon):  # a mirrored point may leave [0, 1]
         pass
 
 
 @pytest.mark.parametrize("broken", [Still, Descending])
-def test_a_broken_attack_fails(noisy_target, monkeypatch, broken):
-    monkeypatch.setattr(projected_gradient, broken.__name__, broken, raising=False)
-    entry = AttackEntry("projected_gradient", broken.__name__, ATTACKS["pgd"].defaults)
-    monkeypatch.setitem(ATTACKS, "broken", entry)
-    result = outcome_of(noisy_target, "broken")
+def test_a_broken_attack_fails(noisy_target, broken):
+    result = outcome_of(noisy_target, broken(eot_samples=4))
     assert result.found <= 2
     assert result.passed is False
 
@@ -236,7 +236,7 @@ def test_a_net_with_the_same_logits_for_all_classes_has_nothing_to_be_found(nois
 
 @pytest.mark.parametrize("name", ["pgd", "pgd:norm=l2", "n_pixel:pixels=2", "cw"])
 def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_target, name):
-    attack = build_attack(name, EPSILON if ATTACKS[name.split(":")[0]].has_radius else None)
+    attack = build_attack(name, EPSILON)
     net = planted_net.PlantedNet(noisy_target, tf.constant(digits()[1].images[:10]))
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
@@ -274,7 +274,7 @@ def test_what_is_planted_for_one_attack_is_there_again_for_the_next(noisy_target
 
 
 def test_it_repeats(noisy_target):
-    one, other = (run_self_test(noisy_target, ["pgd:steps=3"], EPSILON, digits()[1]) for _ in range(2))
+    one, other = (run_self_test(noisy_target, [parse_attack("pgd:steps=3")], EPSILON, digits()[1]) for _ in range(2))
     assert one == other
 
 

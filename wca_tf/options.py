@@ -71,17 +71,19 @@ def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
     if kind not in (int, float):
         return
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-        raise InputError(f"expected {name} to be a {_KINDS[kind]}, received {value!r}")
+        raise InputError(f"expected {name} to be {_KINDS[kind]}, received {value!r}")
     maximum = bounds.maximum if bounds.maximum is not None else MAX_WHOLE if kind is int else math.inf
     minimum = bounds.minimum if bounds.minimum is not None else 1 if kind is int else None
     high_enough = value > 0 if minimum is None else value >= minimum
     if not (high_enough and value <= maximum and value < math.inf):
-        least = "above 0" if minimum is None else f"of {minimum:g} or more"
-        most = "finite" if maximum == math.inf else f"at most {maximum:,.10g}".replace(",", "")
-        raise InputError(f"expected {name} {least} and {most}, received {value!r}")
+        if minimum is None:
+            allowed = "above 0 and finite" if maximum == math.inf else f"above 0 and at most {maximum:g}"
+        else:
+            allowed = f"from {minimum:g} " + ("and finite" if maximum == math.inf else f"to {maximum:.10g}")
+        raise InputError(f"expected {name} {allowed}, received {value!r}")
 
 
-_KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def parse_options(declaration: type, name: str, assignments: list[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _from_text(name: str, text: str, field: "dataclasses.Field[Any]") -> Any:
     try:
         value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
-        raise InputError(f"expected {name} to be a {_KINDS[kind]}, received {text!r}") from None
+        raise InputError(f"expected {name} to be {_KINDS[kind]}, received {text!r}") from None
     check_value(name, value, field)
     return value
 

@@ -1,6 +1,5 @@
 """The worker of wca_tf: attacks, passes and training steps in TensorFlow. Started by main.py."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -14,21 +13,16 @@ from benchmarks.suite import nets, training
 from benchmarks.suite.checks import check_result
 from benchmarks.suite.plan import CW_SEARCHES, EPSILON, MATMUL, RESTARTS, STEP_SHARE, cw_parameters
 from benchmarks.suite.process import Job, Pool, serve
-from wca_tf.attacks import build_attack, carlini_wagner
-from wca_tf.attacks.evolution import DifferentialEvolution
-from wca_tf.attacks.n_pixel import NPixel, paint
+from wca_tf.attacks import Attack, carlini_wagner, n_pixel, parse_attack
+from wca_tf.attacks.declarations import NPixel
+from wca_tf.attacks.n_pixel import paint
+from wca_tf.attacks.run import perturbed
 from wca_tf.attacks.target import RandomNetTarget
 
 DEVICE = "CPU:0"
-carlini_wagner.PATIENCE = 10**9  # searches that do not end early: the same number of steps for every contender
-
-
-@dataclasses.dataclass(frozen=True)
-class Endless(NPixel):
-    """n_pixel whose populations never converge, so that the number of generations is known."""
-
-    def _evolution(self) -> DifferentialEvolution:
-        return dataclasses.replace(super()._evolution(), tolerance=-1.0)
+# Searches that do not end early: the same number of steps and generations for every contender.
+carlini_wagner.PATIENCE = 10**9
+n_pixel.CONVERGED = -1.0
 
 
 @functools.cache
@@ -92,7 +86,7 @@ def attack(net: nets.Net, job: dict[str, Any]) -> Job:
     images, labels, indices = net.images[:count], net.labels[:count], np.arange(count)
 
     def run() -> np.ndarray:
-        return made(target, images, labels, indices, 0).numpy()
+        return perturbed(made, target, images, labels, EPSILON, indices, 0).images.numpy()
 
     return Job(run, lambda result: check_result(job["attack"], result, images))
 
@@ -105,7 +99,7 @@ def _pass_per_draw(net: nets.Net) -> RandomNetTarget:
     )
 
 
-def make_attack(job: dict[str, Any], draws: int) -> Any:
+def make_attack(job: dict[str, Any], draws: int) -> Attack:
     """The attack with the job's `units`: steps, queries or generations."""
     name, units = job["attack"], job["units"]
     texts = {
@@ -116,11 +110,11 @@ def make_attack(job: dict[str, Any], draws: int) -> Any:
         "square": f"square:queries={units}",
     }
     if name == "n_pixel":
-        return Endless(population=job["population"], generations=units, eot_samples=draws)
+        return NPixel(population=job["population"], generations=units, eot_samples=draws)
     if name == "cw":
         options = {"steps": units, "searches": CW_SEARCHES, **cw_parameters()}
-        return build_attack("cw:" + ":".join(f"{key}={value}" for key, value in options.items()), None, draws)
-    return build_attack(texts[name], EPSILON, draws)
+        return parse_attack("cw:" + ":".join(f"{key}={value}" for key, value in options.items()), eot_samples=draws)
+    return parse_attack(texts[name], eot_samples=draws)
 
 
 def evolution_by_scipy(net: nets.Net, job: dict[str, Any]) -> Job:

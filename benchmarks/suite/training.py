@@ -11,7 +11,7 @@ import tensorflow as tf
 from benchmarks.suite.nets import IMAGE_SHAPES
 from benchmarks.suite.process import Job
 from wca_tf.adversarial import AdversarialTraining, adversary
-from wca_tf.attacks.projected_gradient import ProjectedGradient
+from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
@@ -55,7 +55,7 @@ def prepare(job: dict[str, Any]) -> Job:
     )
     model = new_model(config, examples)
     if "draws" in job:
-        model.adversary = PassPerDraw(ProjectedGradient(EPSILON, eot_samples=job["draws"]), mixed=False)
+        model.adversary = PassPerDraw(ProjectedGradient(eot_samples=job["draws"]), EPSILON, mixed=False)
     else:
         model.adversary = adversary("at" if job["adversarial"] else "none", EPSILON, "paper")
     epochs = itertools.count()

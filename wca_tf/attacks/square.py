@@ -31,12 +31,12 @@ def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, see
     start = _START[attack.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
     best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
     held = _survive(attack, target, best, batch, seed, tf.constant(0))
-    for first, last, size in _phases(attack, shape):
+    for first, last, size in phases(attack, shape):
         best, held = _search(attack, target, batch, epsilon, seed, best, held, first, last, size)
     return best
 
 
-def _phases(attack: Square, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def phases(attack: Square, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
     """(first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
     sides = []
     for proposal in range(attack.queries - 1):
