@@ -154,7 +154,10 @@ def test_adaptive_spends_nothing_on_lost_images():
 
 def kinds(attack, target):
     """(class, what is climbed) of each member."""
-    return [(type(member).__name__, getattr(member, "source_objective", member.gradient_objective)) for member, _ in attack.rounds(target)]
+    return [
+        (type(member).__name__, getattr(member, "source_objective", member.gradient_objective))
+        for member, _ in attack.rounds(target)
+    ]
 
 
 def test_adaptive_takes_the_attacks_that_the_net_allows(target):

@@ -31,7 +31,7 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
     """Return the attack written as `name:option=value:option=value`.
 
     Args:
-        text: the name is one of `ATTACKS`, or package.module:Class for an attack of your own.
+        text: the name is one of `ATTACKS`, or module:Class for an attack of your own.
         defaults: options for which the name has no value of its own, such as eot_samples.
 
     Raises:
@@ -42,13 +42,13 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
     (40, 'l2', 20, 'pgd:steps=40:norm=l2')
     """
     name, *assignments = text.split(":")
-    if "." in name:
-        cls = class_from_outside(name, assignments[0] if assignments else "", Attack)  # type: ignore[type-abstract]
+    if name not in ATTACKS and assignments and "=" not in assignments[0]:
+        cls = class_from_outside(name, assignments[0], Attack)  # type: ignore[type-abstract]
         options = parse_options(cls, f"{name}:{cls.__name__}", assignments[1:], defaults)
         return cls(text=text, **options)
     if name not in ATTACKS:
         known = ", ".join(ATTACKS)
-        raise InputError(f"expected an attack among {known}, or package.module:Class; received {name!r}")
+        raise InputError(f"expected an attack among {known}, or module:Class; received {name!r}")
     named = ATTACKS[name]
     return named.kind(text=text, **parse_options(named.kind, name, assignments, {**defaults, **named.defaults}))
 

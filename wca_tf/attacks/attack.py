@@ -47,7 +47,7 @@ class Attack(abc.ABC):
     """An attack without a radius; `BallAttack` has one.
 
     An attack of your own derives from one of both, declares its options with `wca_tf.options.option`, and defines
-    `perturb`. `--attacks=package.module:Class:option=value` runs it.
+    `perturb`. `--attacks=module:Class:option=value` runs it.
 
     Attributes:
         eot_samples: draws of the noise that a gradient or a loss averages over.

@@ -6,12 +6,9 @@ Prints a table and writes report.html, results.json (every number with its 95 % 
 model_card.md. "one draw" is the paper's accuracy, "expected" the mean of the exact P(correct), "n queries" what is left
 when an attacker may ask n times. Killed, the same command goes on; with other --attacks, it adds them.
 
-Attacks, with parameters after colons (pgd:steps=40:norm=l2; targeted=true where you want a class):
-  fgsm bim pgd pgd_restarts      the paper's white box: cross-entropy, mean over --eot_samples draws
-  cw n_pixel square              the paper's others: C&W l2 (confidence=5), n pixels (pixels=3), Square
-  apgd_ce apgd_dlr auto_rand     Auto-PGD, and AutoAttack's suite for random nets
-  margin z_margin                adaptive: climb what does not saturate; z_margin knows the noise
-  random_sampling transfer       10,000 random points; images made on another net (source=MODEL_DIR)
+Attacks, with options after colons (pgd:steps=40:norm=l2), and their defaults. All take eot_samples=N, and targeted=true
+towards a class other than the label. An attack of your own: module:Class:option=value.
+ATTACKS
 
 --checklist tells whether the numbers rest on obfuscated gradients; --strict exits with 3 when a criterion fails.
 --self_test plants an adversarial image and has every attack find it, and exits with 3 when one does not.
@@ -22,6 +19,7 @@ import sys
 
 from absl import flags
 
+from wca_tf.attacks.tables import help_text
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.config import EvaluateConfig, expand
 from wca_tf.distribution.cluster import check_strategy, is_chief
@@ -58,6 +56,7 @@ def main() -> None:
 
 def console() -> None:
     """The entry point of bin/evaluate and wca-evaluate."""
+    sys.path.insert(0, "")  # where attacks of a user's own are looked for: the working directory
     define_flags(EvaluateConfig)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
     flags.DEFINE_string("report_dir", "", "where the results go; default: MODEL_DIR/evaluations/NAME")
@@ -65,4 +64,4 @@ def console() -> None:
     flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
     for name in ("model_dir", "report_dir", "strict", "self_test"):
         show_in_help(name)
-    run(main, __doc__ or "")
+    run(main, (__doc__ or "").replace("ATTACKS", help_text()))

@@ -1,0 +1,69 @@
+"""The attacks as a table, for `--help` and for the documentation, from their declarations. Free of TensorFlow.
+
+`python -m wca_tf.attacks.tables` writes the tables into docs/attacks.md.
+"""
+
+from pathlib import Path
+
+from wca_tf.attacks.attack import Attack
+from wca_tf.attacks.declarations import ATTACKS, NamedAttack
+from wca_tf.options import options_of
+
+
+def help_text() -> str:
+    """Return a line for each attack, by group, and a line of its options with their defaults."""
+    lines, group = [], ""
+    for name, named in ATTACKS.items():
+        if named.group != group:
+            group = named.group
+            lines.append(f"  {group}:")
+        lines.append(f"    {name:16}{named.description} ({named.source})")
+        lines.append(f"    {'':16}{' '.join(_assignments(named))}")
+    return "\n".join(lines)
+
+
+def markdown_table() -> str:
+    """Return a row for each attack: its name, what it is, its options with their defaults, its source."""
+    lines = ["| attack | what it is | options and defaults | source |", "|---|---|---|---|"]
+    for name, named in ATTACKS.items():
+        options = ", ".join(f"`{assignment}`" for assignment in _assignments(named))
+        lines.append(f"| `{name}` | {named.description} | {options} | {named.source} |")
+    return "\n".join(lines)
+
+
+def markdown_options() -> str:
+    """Return a row for each option: of which attacks it is, and what it is."""
+    meanings: dict[tuple[str, str], list[str]] = {}
+    for name, named in ATTACKS.items():
+        for option, field in options_of(named.kind).items():
+            meanings.setdefault((option, field.metadata["help"]), []).append(name)
+    lines = ["| option | what it is | attacks |", "|---|---|---|"]
+    for (option, meaning), names in meanings.items():
+        whose = "all" if len(names) == len(ATTACKS) else ", ".join(names)
+        lines.append(f"| `{option}` | {meaning} | {whose} |")
+    return "\n".join(lines)
+
+
+def _assignments(named: NamedAttack) -> list[str]:
+    """Return option=default of what is not the same for every attack."""
+    shared = options_of(Attack)
+    assignments = []
+    for option, field in options_of(named.kind).items():
+        value = named.defaults.get(option, field.default)
+        if option not in shared or value != field.default:
+            assignments.append(f"{option}={str(value).lower() if isinstance(value, bool) else value}")
+    return assignments
+
+
+def with_tables(text: str) -> str:
+    """Return a Markdown page with what stands between its marks `<!-- NAME -->` and `<!-- end -->` made anew."""
+    for name, table in (("attacks", markdown_table()), ("options", markdown_options())):
+        before, mark, rest = text.partition(f"<!-- {name} -->")
+        if mark:
+            text = f"{before}{mark}\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return text
+
+
+if __name__ == "__main__":
+    page = Path("docs/attacks.md")
+    page.write_text(with_tables(page.read_text()))
