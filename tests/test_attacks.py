@@ -96,10 +96,10 @@ def test_epsilon_zero_is_the_identity(noisy_target, labelled, text):
 def test_the_seed_decides(noisy_target, labelled, text):
     """Several attacks end at the same corner of their ball from most starts, but not for every image."""
     attack = build(text, 0.4)
-    first, again, other = (run(attack, noisy_target, *labelled, seed=seed) for seed in (0, make_seed(0), 1))
+    first, again = (run(attack, noisy_target, *labelled, seed=seed) for seed in (0, make_seed(0)))
     np.testing.assert_array_equal(first, again)
     if not text.startswith(("fgsm", "bim")) or "norm=l2" in text:  # signs of gradients hardly know the draws
-        assert np.any(first != other)
+        assert any(np.any(first != run(attack, noisy_target, *labelled, seed=seed)) for seed in (1, 2, 3))
 
 
 @each(WITH_NORMS)
