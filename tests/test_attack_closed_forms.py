@@ -25,6 +25,7 @@ from attack_nets import (
 )
 
 from wca_tf import alignment
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
@@ -156,7 +157,7 @@ def test_transfer_is_the_attack_on_its_source():
     with pytest.raises(InputError, match="a source of 2 classes, received 3"):
         run(At(Transfer(source=linear_target(normal(PIXELS, 3))), EPSILON), target, images, labels)
     with pytest.raises(InputError, match="DIRECTORY|model|found"):
-        build_attack("transfer:source=/nonexistent", EPSILON)
+        parse_attack("transfer:source=/nonexistent")(target, images, labels, EPSILON)
 
 
 @pytest.mark.parametrize("name", ["fgsm", "bim", "pgd:steps=200", "margin:steps=200", "z_margin:steps=200"])

@@ -6,6 +6,7 @@ import tensorflow as tf
 from attack_nets import (
     NORMS,
     PIXEL_TOLERANCE,
+    At,
     build_attack,
     counting_target,
     predictions,
@@ -56,7 +57,7 @@ def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
     found = run(attack, target, images, labels, seed=3)
     share, margin = judged(target, found, labels)
     rounds = [
-        run(single, target, images, labels, seed=fold_in(make_seed(3), number, time))
+        run(At(single, 0.05), target, images, labels, seed=fold_in(make_seed(3), number, time))
         for number, (single, times) in enumerate(attack.rounds())
         for time in range(times)
     ]
@@ -133,7 +134,7 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
     for number, (member, times) in enumerate(attack.rounds(target)):
         assert times == 1
-        alone = run(member, target, images, labels, seed=fold_in(make_seed(3), number, 0))
+        alone = run(At(member, 0.05), target, images, labels, seed=fold_in(make_seed(3), number, 0))
         assert np.all(share <= judged(target, tf.constant(alone), labels)[0] + 1.5 / CHEAP_DRAWS)
 
 

@@ -184,7 +184,7 @@ def test_a_confidence_and_a_bound_may_be_zero():
 
 def test_radii_of_two_norms_do_not_mix():
     """They would stand in one table, and in one worst case; attacks without a radius stand apart."""
-    with pytest.raises(InputError, match="one norm.*l2, linf"):
+    with pytest.raises(InputError, match="one norm.*linf, l2"):
         EvaluateConfig(attacks="pgd,pgd:norm=l2")
     with pytest.raises(InputError, match="one norm"):
         EvaluateConfig(attacks="fgsm:norm=l2,square")

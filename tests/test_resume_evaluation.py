@@ -25,6 +25,7 @@ from evaluation_nets import (
     write_model_dir,
 )
 
+from wca_tf import keras_target
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.target import RandomNetTarget
@@ -238,7 +239,7 @@ def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
 def test_attacks_that_differ_by_their_radius_share_the_net_that_they_transfer_from(monkeypatch):
     """One in memory for all radii, and one graph."""
     asked = []
-    monkeypatch.setattr(attacking, "target_in", lambda path: asked.append(path) or TARGET)
+    monkeypatch.setattr(keras_target, "target_in", lambda path: asked.append(path) or TARGET)
     trials = [CLEAN_TRIAL, trial("pgd", 0.1), trial("transfer:source=a", 0.1), trial("transfer:source=a", 0.2)]
     clean, pgd, first, second = attacking._loaded(trials)
     assert asked == ["a"]

@@ -1,5 +1,7 @@
 """What attacks see of a Keras model, or of a model on disk: the one place where targets meet models."""
 
+import dataclasses
+import functools
 import weakref
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.attacks import Attack
+from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import expand
 from wca_tf.errors import InputError
@@ -88,6 +92,25 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
 def target_in(model_dir: str | Path) -> AnyTarget:
     """The target of the model that `bin/train` left in `model_dir`; raises InputError when there is none."""
     return target_of(load_model(ModelDirectory(expand(str(model_dir))).best))
+
+
+def with_source(attack: Attack) -> Attack:
+    """Return the attack with the net that it transfers from, where it names the directory of one.
+
+    Raises:
+        InputError: there is no model.
+    """
+    if not isinstance(attack, Transfer) or not isinstance(attack.source, str) or not attack.source:
+        return attack
+    best = ModelDirectory(expand(attack.source)).best
+    changed = best.stat().st_mtime_ns if best.exists() else 0
+    return dataclasses.replace(attack, source=_target_in(attack.source, changed))
+
+
+@functools.lru_cache(maxsize=4)
+def _target_in(model_dir: str, changed: int) -> AnyTarget:
+    """The target of a directory, the same one as long as its file is, so that attacks trace once."""
+    return target_in(model_dir)
 
 
 def _check_logits(outputs: np.ndarray) -> None:

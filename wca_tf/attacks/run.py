@@ -68,13 +68,13 @@ def attack_and_judge(
 ) -> AttackResult:
     """Return the result of `Attack.__call__`, which says what the arguments are."""
     from wca_tf.evaluation.accuracy import judge
-    from wca_tf.keras_target import as_target
+    from wca_tf.keras_target import as_target, with_source
 
     images, labels = np.asarray(images), np.asarray(labels)
     target = as_target(model, images.shape[1:])
     images = to_float(tf.constant(images))
     indices = np.arange(len(images)) if indices is None else indices
-    made = perturbed(attack, target, images, labels, epsilon, indices, seed, targets)
+    made = perturbed(with_source(attack), target, images, labels, epsilon, indices, seed, targets)
     found, generations = made.told.get("found"), made.told.get("generations")
     if len(images) == 0:
         return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)

@@ -22,7 +22,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
-from wca_tf.keras_target import target_in
+from wca_tf.keras_target import with_source
 from wca_tf.model_dir import ModelDirectory
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import fold_in, make_seed, uniform_by_index
@@ -84,13 +84,6 @@ class Trial:
             return FORWARD
         return 1 + FORWARD + self.attack.passes * (1.0 if self.attack.gradient_objective else FORWARD)
 
-    def loaded(self) -> "Trial":
-        """This with the net that it transfers from, where it was the directory of one; raises InputError without it."""
-        attack = self.attack
-        if isinstance(attack, Transfer) and isinstance(attack.source, str) and attack.source:
-            return dataclasses.replace(self, attack=dataclasses.replace(attack, source=target_in(attack.source)))
-        return self
-
 
 CLEAN_TRIAL = Trial(None, 0.0)
 
@@ -150,7 +143,7 @@ def check_attacks(target: AnyTarget, trials: list[Trial], examples: Examples) ->
 
 def _loaded(trials: list[Trial]) -> list[Trial]:
     """The trials with the nets that they transfer from; radii share a net, and thereby a graph."""
-    attacks = {trial.attack: trial.loaded().attack for trial in trials}
+    attacks = {trial.attack: with_source(trial.attack) if trial.attack else None for trial in trials}
     return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
 
 
