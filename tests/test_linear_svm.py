@@ -206,7 +206,7 @@ def test_pgd_from_the_image_reaches_the_optimum(covariance, epsilon):
     svm, (images, labels) = trained(covariance, 0), zeros_and_ones("test")
     images = float_images(images)
     attack = At(ProjectedGradient(random_start=False), epsilon)
-    attacked = attack(svm.target(), images, labels, np.arange(len(labels)), 0).numpy()
+    attacked = run(attack, svm.target(), images, labels).numpy()
     optimum = svm.optimum(images, labels, epsilon)
     weight = np.abs(svm.input_weight)
     felt = weight > 1e-5 * weight.max()  # of smaller weights float32 does not know the sign

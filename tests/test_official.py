@@ -149,7 +149,7 @@ def test_grey_images_are_not_normalised_and_the_adversary_is_the_authors(tiny_co
     assert papers.pixel_mean[0] > 0.1
     assert isinstance(theirs.adversary, OfficialAdversarialTraining)
     assert type(papers.adversary) is AdversarialTraining
-    assert papers.adversary.attack.epsilon == 8 / 255
+    assert papers.adversary.epsilon == 8 / 255
 
 
 @pytest.mark.parametrize("fixed", [{"max_weight_norm": 2.0}, {"max_variance": 0.5}, {"adversarial_epsilon": "0.1"}])

@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from attack_nets import build_attack
 from evaluation_nets import Quantise, dense_net, digits, with_layers, write_model_dir
 
 from wca_tf.attacks import ATTACKS, parse_attack
@@ -236,7 +235,7 @@ def test_a_net_with_the_same_logits_for_all_classes_has_nothing_to_be_found(nois
 
 @pytest.mark.parametrize("name", ["pgd", "pgd:norm=l2", "n_pixel:pixels=2", "cw"])
 def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_target, name):
-    attack = build_attack(name, EPSILON)
+    attack = parse_attack(name)
     net = planted_net.PlantedNet(noisy_target, tf.constant(digits()[1].images[:10]))
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])

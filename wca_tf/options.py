@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from wca_tf.errors import InputError
+from wca_tf.errors import InputError, one_line
 
 MAX_WHOLE = 1_000_000  # steps or draws; more is a slip of the pen
 T = TypeVar("T")
@@ -132,8 +132,8 @@ def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:
     """
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"expected {module}:{name} to be importable: {error}") from None
+    except (ImportError, AttributeError, ValueError) as error:  # no module has the name "" or ".a"
+        raise InputError(f"expected {module}:{name} to be importable: {one_line(error)}") from None
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(f"expected {module}:{name} to derive from {base.__module__}.{base.__name__}")
     return found

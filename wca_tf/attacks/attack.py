@@ -95,7 +95,7 @@ class Attack(abc.ABC):
             NonFiniteError: a gradient or logits that are NaN or Inf.
             RuntimeError: the result is out of reach, which would be a bug.
         """
-        from wca_tf.attacks.run import attack_and_judge
+        from wca_tf.attack_model import attack_and_judge
 
         return attack_and_judge(self, model, images, labels, epsilon, indices, seed, targets)
 

@@ -1,4 +1,4 @@
-"""An attack's call: inputs checked, one graph for all radii, the result checked from outside and judged."""
+"""An attack on a target: inputs checked, one graph for all radii, the result checked from outside."""
 
 import functools
 import math
@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks.attack import Attack, AttackResult
+from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.checks import check_inputs, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.attacks.target import Target
-from wca_tf.data.batches import to_float
 from wca_tf.data.examples import check_labels
 from wca_tf.errors import InputError, NonFiniteError
 from wca_tf.seeds import make_seed
@@ -61,34 +60,6 @@ def perturbed(
         raise NonFiniteError("expected finite gradients and logits, received NaN or Inf: the net overflows") from None
     attack.check_reach(adversarial, images, radius)
     return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()})
-
-
-def attack_and_judge(
-    attack: Attack, model: Any, images: Any, labels: Any, epsilon: float, indices: Any, seed: Any, targets: Any
-) -> AttackResult:
-    """Return the result of `Attack.__call__`, which says what the arguments are."""
-    from wca_tf.evaluation.accuracy import judge
-    from wca_tf.keras_target import as_target, with_source
-
-    images, labels = np.asarray(images), np.asarray(labels)
-    target = as_target(model, images.shape[1:])
-    images = to_float(tf.constant(images))
-    indices = np.arange(len(images)) if indices is None else indices
-    made = perturbed(with_source(attack), target, images, labels, epsilon, indices, seed, targets)
-    found, generations = made.told.get("found"), made.told.get("generations")
-    if len(images) == 0:
-        return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)
-
-    def probability(classes: Any) -> np.ndarray:
-        return judge(
-            target, made.images, tf.constant(classes), tf.constant(indices), make_seed(seed)
-        ).probability_correct
-
-    correct = probability(labels)
-    success = correct < 0.5 if targets is None else probability(np.asarray(targets)) > 0.5
-    return AttackResult(
-        made.images.numpy(), correct, success, None if found is None else found.astype(bool), generations
-    )
 
 
 def zero_gradients(
