@@ -1,0 +1,243 @@
+"""StochasticClassifier: what every net that is trained here is, whatever its defence."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf.distribution.model import DistributedModel
+from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
+from wca_tf.errors import InputError
+
+# (net, images, labels, sample_weight) -> those to train on in their place
+Adversary = Callable[
+    ["StochasticClassifier", tf.Tensor, tf.Tensor, tf.Tensor | None],
+    tuple[tf.Tensor, tf.Tensor, tf.Tensor | None],
+]
+Ratio = tuple[tf.Tensor, tf.Tensor]  # sums over this replica's rows: of a metric, and of what it is relative to
+
+
+class StochasticClassifier(DistributedModel):
+    """A classifier of images whose answers may be random: the interface that training, evaluation and export know.
+
+    A defence derives from it and defines `forward`, and `noise_free_logits` where there is such a net. `fit` minimises
+    the loss given to `compile`, of labels that are whole numbers [B] of any type, plus `extra_losses`.
+
+    Args:
+        backbone: a Keras model on normalised images [B, H, W, channels].
+        num_classes: C, at least 2.
+        pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
+        seed: starts the stream of training noise.
+
+    Attributes:
+        adversary: perturbs the images of each training step; None trains on clean ones. It belongs to a training run
+            and is not saved.
+        extra_metrics: names of what `extra_losses`, `ratios` and `constants` give that training reports, beside the
+            loss, the cross-entropy `ce` and the accuracy.
+
+    Raises:
+        InputError: an argument out of its range.
+    """
+
+    extra_metrics: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        pixel_mean: Sequence[float] = (0.0,),
+        pixel_std: Sequence[float] = (1.0,),
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        if num_classes < 2:
+            raise InputError(f"expected 2 classes or more, received num_classes={num_classes}")
+        if not all(std > 0 for std in pixel_std):
+            raise InputError(f"expected every pixel_std above 0, received {tuple(pixel_std)}")
+        self.backbone = backbone
+        self.num_classes = num_classes
+        self.pixel_mean = tuple(pixel_mean)
+        self.pixel_std = tuple(pixel_std)
+        self.seed = seed
+        self.adversary: Adversary | None = None
+        self.means: list[keras.metrics.Mean] = []
+
+    # What a defence defines
+
+    def forward(
+        self, images: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, Any]:
+        """Return logits [B, C] under one draw of the noise, and what `ratios` needs of this pass.
+
+        Args:
+            images: [B, H, W, channels], float, in [0, 1].
+            seed: int32[2], which alone decides the draw; None for the net's own stream.
+            training: whether batch statistics are of the batch.
+        """
+        raise NotImplementedError
+
+    def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
+        """Return logits [B, C] of the net without its noise."""
+        raise NotImplementedError
+
+    def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor] | None:
+        """Return the mean [B, C] of the logits, and A, [C, R] or [B, C, R], of their covariance A Aᵀ.
+
+        None for a net whose logits given an image are not Gaussian.
+        """
+        return None
+
+    def lipschitz(self) -> float | None:
+        """Return a Lipschitz constant of the features in l2; None where none is known."""
+        return None
+
+    def extra_losses(self) -> dict[str, tf.Tensor]:
+        """Return scalars that are added to the cross-entropy, which no image enters."""
+        return {}
+
+    def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
+        """Return metrics of a batch as two sums each, whose ratio over all replicas is reported.
+
+        Args:
+            state: from `forward`.
+            labels: int64 [B].
+            weight: float32 [B].
+        """
+        return {}
+
+    def constants(self) -> dict[str, tf.Tensor]:
+        """Return metrics of the weights alone."""
+        return {}
+
+    # What all have
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.forward(images, training=training)[0]
+
+    def logits(self, images: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
+        """Return logits [B, C] under one draw; arguments as for `forward`."""
+        return self.forward(images, seed, training)[0]
+
+    def normalised(self, images: tf.Tensor) -> tf.Tensor:
+        """Return images of [0, 1] as the backbone takes them."""
+        return (tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std
+
+    def report_means(self) -> None:
+        """Make the metrics that training reports; to be called at the end of a defence's `__init__`."""
+        self.means = [keras.metrics.Mean(name=name) for name in ("ce", "accuracy", *self.extra_metrics)]
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """Make one step; raises InvalidArgumentError, before any update, when the loss is NaN or Inf.
+
+        The batch is this replica's share. Loss scaling multiplies each part of the gradient.
+        """
+        images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if not self.built:  # fit never calls the model, and an unbuilt one is saved without its weights
+            self.build(images.shape)
+        if self.adversary:
+            images, labels, sample_weight = self.adversary(self, images, labels, sample_weight)
+        with tf.GradientTape() as tape:
+            cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=True)
+            scaled_loss = self.optimizer.scale_loss(cross_entropy)
+        with tf.GradientTape() as regulariser_tape:
+            losses = self.extra_losses()
+            regulariser = sum(losses.values()) / num_replicas() if losses else None
+        values = self._measure(cross_entropy, state, logits, losses, labels)
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled_loss, variables)
+        if regulariser is not None:
+            for i, gradient in enumerate(regulariser_tape.gradient(regulariser, variables)):
+                if gradient is not None:
+                    gradients[i] += self.optimizer.scale_loss(gradient)
+        with tf.control_dependencies([values["loss"]]):  # nothing is updated when the check raises
+            self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return self._report(values, images, labels, logits, sample_weight)
+
+    def test_step(self, data: Any) -> dict[str, tf.Tensor]:
+        """As `train_step` without an update. Numbers are weighted by `sample_weight`; zero-weight rows are ignored."""
+        images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=False)
+        values = self._measure(cross_entropy, state, logits, self.extra_losses(), labels, sample_weight)
+        return self._report(values, images, labels, logits, sample_weight)
+
+    def _cross_entropy(
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
+    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+        """(this replica's part of the global batch's mean, the state of the pass, logits under noise)."""
+        if len(labels.shape) == 2 and labels.shape[1] != 1:
+            raise InputError(f"expected labels as whole numbers [B], received {labels.shape}: one-hot labels?")
+        logits, state = self.forward(images, training=training)
+        part = self.compute_loss(
+            x=images, y=_flat(labels), y_pred=logits, sample_weight=sample_weight, training=training
+        )
+        return part, state, logits
+
+    def _measure(
+        self,
+        cross_entropy: tf.Tensor,
+        state: Any,
+        logits: tf.Tensor,
+        losses: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        weight: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Every metric of the global batch, and its "weight"; InvalidArgumentError when the loss is NaN or Inf."""
+        labels = _flat(labels)
+        rows = tf.cast(tf.size(labels), tf.float32)
+        weight = tf.ones_like(labels, tf.float32) if weight is None else _flat(weight, tf.float32)
+        ratios = self.ratios(state, labels, weight)
+        sums = [
+            tf.reduce_sum(weight),
+            cross_entropy * tf.cast(num_replicas(), tf.float32) * rows,
+            tf.reduce_sum(weight * tf.cast(tf.argmax(logits, 1) == labels, tf.float32)),
+            *(part for ratio in ratios.values() for part in ratio),
+        ]
+        total = tf.unstack(sum_over_replicas(tf.stack(sums)))
+        ce, accuracy = (tf.math.divide_no_nan(each, total[0]) for each in total[1:3])
+        pairs = zip(total[3::2], total[4::2], strict=True)
+        values = {"weight": total[0], "ce": ce, "accuracy": accuracy, **losses, **self.constants()}
+        values |= {name: tf.math.divide_no_nan(*pair) for name, pair in zip(ratios, pairs, strict=True)}
+        loss = ce
+        for term in losses.values():
+            loss += term
+        return {**values, "loss": tf.debugging.check_numerics(loss, "training diverged: the loss")}
+
+    def _report(
+        self,
+        values: dict[str, tf.Tensor],
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        logits: tf.Tensor,
+        sample_weight: tf.Tensor | None,
+    ) -> dict[str, tf.Tensor]:
+        """Update every metric and return their values by name."""
+        self._loss_tracker.update_state(values["loss"], sample_weight=values["weight"])
+        for mean in self.means:
+            mean.update_state(values[mean.name], sample_weight=values["weight"])
+        return self.compute_metrics(images, _flat(labels), logits, sample_weight=sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.pop("dtype", None)
+        return {
+            **config,
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "num_classes": self.num_classes,
+            "pixel_mean": list(self.pixel_mean),
+            "pixel_std": list(self.pixel_std),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> "StochasticClassifier":
+        backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects=custom_objects)
+        return cls(**{**config, "backbone": backbone})
+
+
+def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:
+    """[B] of labels or weights [B] or [B, 1]."""
+    return tf.cast(tf.reshape(values, [-1]), dtype)
