@@ -23,12 +23,12 @@ import numpy as np
 import tensorflow as tf
 
 import wca_tf
-from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.seeds import fold_in
+from wca_tf.targets import RandomNetTarget
 from wca_tf.training import train
 
 # Training

@@ -34,11 +34,11 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import NPixel, Square
 from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.n_pixel import paint
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget, answers_alike
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
+from wca_tf.targets import HeadNoiseTarget, RandomNetTarget, answers_alike
 
 LARGE = (20, 20, 3)
 

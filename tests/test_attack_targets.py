@@ -19,12 +19,12 @@ from attack_nets import (
     tanh_target,
 )
 
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
 from wca_tf.layers import AnisotropicNoise
 from wca_tf.model import WCANet
 from wca_tf.seeds import fold_in, make_seed
+from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 
 def classifier(*layers):

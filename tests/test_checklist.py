@@ -22,7 +22,6 @@ from evaluation_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking, checklist, fixed_draws, runner
@@ -35,6 +34,7 @@ from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.evaluation.self_test import run_self_test
 from wca_tf.keras_target import target_of
 from wca_tf.seeds import fold_in, make_seed
+from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 EPSILON = 0.1
 WHOLE = Searches()

@@ -10,8 +10,8 @@ from keras import layers
 from toy_models import CLASSES, toy_data
 
 import wca_tf
-from wca_tf.attacks.target import HeadNoiseTarget
 from wca_tf.errors import InputError
+from wca_tf.targets import HeadNoiseTarget
 
 SHAPE = (8, 8, 1)
 

@@ -8,7 +8,6 @@ from evaluation_nets import arrays
 from scipy import stats
 
 from wca_tf.attacks import gradients
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.evaluation.accuracy import (
     Judgement,
@@ -19,6 +18,7 @@ from wca_tf.evaluation.accuracy import (
 )
 from wca_tf.evaluation.attacking import BLOCK_SIZE
 from wca_tf.evaluation.runner import evaluate_model
+from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 SEEDS = 64
 COVERED = 57  # of 64, of intervals of 95 %: fewer has a chance of 2 in 100

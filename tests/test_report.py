@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.checklist import checklist_epsilon
@@ -25,6 +24,7 @@ from wca_tf.evaluation.report.table import kind
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, trials_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.targets import RandomNetTarget
 
 CONFIG = EvaluateConfig(
     attacks="fgsm,pgd,z_margin:steps=2,square:queries=3,cw:steps=3:searches=1,cw:confidence=1:steps=3:searches=1",

@@ -28,7 +28,6 @@ from evaluation_nets import (
 from wca_tf import keras_target
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.declarations import Transfer
-from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
@@ -40,6 +39,7 @@ from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import TEMPORARY_PREFIX
 from wca_tf.model_dir import ModelDirectory, load_model, save_model
+from wca_tf.targets import RandomNetTarget
 
 TARGET = attack_nets.tanh_target(scale=0.3)
 COUNT = 18

@@ -11,12 +11,12 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.attacks.target import HeadNoiseTarget, RandomNetTarget
 from wca_tf.evaluation import planted_net, self_test
 from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.seeds import make_seed
+from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 EPSILON = 0.1
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps

@@ -11,7 +11,6 @@ from attack_nets import linear_target, normal, random_images, seeded_net
 from scipy import stats
 from toy_models import make_model, toy_data
 
-from wca_tf.attacks.target import RandomNetTarget
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation.runner import evaluate
@@ -19,6 +18,7 @@ from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.optimizer import SCHEDULES
 from wca_tf.seeds import fold_in, make_seed
+from wca_tf.targets import RandomNetTarget
 from wca_tf.training import train
 
 # E2

@@ -28,7 +28,7 @@ _MODULES = {
     "export": "wca_tf.serving.export",
     "export_model_dir": "wca_tf.serving.export",
     "target_of": "wca_tf.keras_target",
-    "RandomNetTarget": "wca_tf.attacks.target",
+    "RandomNetTarget": "wca_tf.targets",
 }
 __all__ = ["__version__", *_MODULES]
 

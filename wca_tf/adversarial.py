@@ -7,22 +7,22 @@ costs: k + 1 passes.
 import dataclasses
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.projected_gradient import projected_gradient
-from wca_tf.attacks.target import HeadNoiseTarget, Target
+from wca_tf.classifier import StochasticClassifier
 from wca_tf.distribution.replicas import first_row
 from wca_tf.seeds import fold_in, make_seed
+from wca_tf.targets import AnyTarget, HeadNoiseTarget, Target, has_noise
 
 OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # the authors', for every data set
 
 
 @dataclasses.dataclass(frozen=True)
 class AdversarialTraining:
-    """PGD inside `WCANet.train_step`, on the net as it is in evaluation (batch statistics fixed).
+    """PGD inside `StochasticClassifier.train_step`, on the net as it is in evaluation (batch statistics fixed).
 
     Attributes:
         attack: made against the net of the step; its random start and draws follow from the net's seed and the step.
@@ -43,10 +43,11 @@ class AdversarialTraining:
         indices = tf.cast(first_row(rows) + tf.range(rows), tf.int64)  # rows of the global batch
         batch = Batch(images, tf.cast(tf.reshape(labels, [-1]), tf.int64), indices)
         seed = fold_in(make_seed(model.seed), 2, model.optimizer.iterations)
-        attack = self.attack if model.noise else dataclasses.replace(self.attack, eot_samples=1)
+        target = self.target(model)
+        attack = self.attack if has_noise(target) else dataclasses.replace(self.attack, eot_samples=1)
         # Keras traces training steps without AutoGraph, which the attack's loop needs.
         perturb = tf.function(attack.perturb, jit_compile=False)
-        adversarial = perturb(self.target(model), batch, tf.constant(self.epsilon, tf.float32), seed)
+        adversarial = perturb(target, batch, tf.constant(self.epsilon, tf.float32), seed)
         adversarial = tf.stop_gradient(tf.ensure_shape(adversarial, images.shape))
         if not self.mixed:
             return adversarial, labels, sample_weight
@@ -55,17 +56,18 @@ class AdversarialTraining:
         labels, weight = (None if v is None else tf.repeat(v, 2, axis=0) for v in (labels, sample_weight))
         return tf.ensure_shape(both, [None, *images.shape[1:]]), labels, weight
 
-    def target(self, model: keras.Model) -> HeadNoiseTarget:
+    def target(self, model: StochasticClassifier) -> AnyTarget:
         """What the attack sees of the net."""
-        return HeadNoiseTarget(model.features, model.classifier, model.logit_scale)
+        return model.target()
 
 
 @dataclasses.dataclass(frozen=True)
 class OfficialAdversarialTraining(AdversarialTraining):
     """As in the authors' code: the attacked net gets images that are not normalised, as it never does otherwise."""
 
-    def target(self, model: keras.Model) -> HeadNoiseTarget:
-        return HeadNoiseTarget(model.normalised_features, model.classifier, model.logit_scale)
+    def target(self, model: Any) -> AnyTarget:
+        noisy = bool(model.noise)
+        return HeadNoiseTarget(model.normalised_features, model.classifier, lambda: model.logit_scale, noisy)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
 from wca_tf.errors import InputError
+from wca_tf.targets import AnyTarget, RandomNetTarget
 
 # (net, images, labels, sample_weight) -> those to train on in their place
 Adversary = Callable[
@@ -22,7 +23,7 @@ class StochasticClassifier(DistributedModel):
     """A classifier of images whose answers may be random: the interface that training, evaluation and export know.
 
     A defence derives from it and defines `forward`, and `noise_free_logits` where there is such a net. `fit` minimises
-    the loss given to `compile`, of labels that are whole numbers [B] of any type, plus `extra_losses`.
+    the loss given to `compile`, of labels that are whole numbers [B] of any type, plus `extra_losses`, less `rewards`.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels].
@@ -33,8 +34,8 @@ class StochasticClassifier(DistributedModel):
     Attributes:
         adversary: perturbs the images of each training step; None trains on clean ones. It belongs to a training run
             and is not saved.
-        extra_metrics: names of what `extra_losses`, `ratios` and `constants` give that training reports, beside the
-            loss, the cross-entropy `ce` and the accuracy.
+        extra_metrics: names of what training reports beside the loss, the cross-entropy `ce` and the accuracy: those
+            that `extra_losses`, `rewards`, `ratios` and `constants` give.
 
     Raises:
         InputError: an argument out of its range.
@@ -89,12 +90,24 @@ class StochasticClassifier(DistributedModel):
         """
         return None
 
+    def target(self) -> AnyTarget:
+        """Return what attacks see of the net; it stays true while the net goes on training."""
+        return RandomNetTarget(self.logits, noise_free_logits=self.noise_free_logits)
+
+    def with_backbone(self, backbone: keras.Model) -> "StochasticClassifier":
+        """Return the net on another backbone, built; what follows the backbone is shared with this net."""
+        raise InputError(f"expected a net whose backbone can be replaced, received {type(self).__name__}")
+
     def lipschitz(self) -> float | None:
         """Return a Lipschitz constant of the features in l2; None where none is known."""
         return None
 
     def extra_losses(self) -> dict[str, tf.Tensor]:
         """Return scalars that are added to the cross-entropy, which no image enters."""
+        return {}
+
+    def rewards(self) -> dict[str, tf.Tensor]:
+        """Return scalars that are subtracted from the cross-entropy, which no image enters."""
         return {}
 
     def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
@@ -142,15 +155,14 @@ class StochasticClassifier(DistributedModel):
             cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=True)
             scaled_loss = self.optimizer.scale_loss(cross_entropy)
         with tf.GradientTape() as regulariser_tape:
-            losses = self.extra_losses()
-            regulariser = sum(losses.values()) / num_replicas() if losses else None
-        values = self._measure(cross_entropy, state, logits, losses, labels)
+            losses, rewards = self.extra_losses(), self.rewards()
+            regulariser = _difference(losses, rewards) / num_replicas()
+        values = self._measure(cross_entropy, state, logits, (losses, rewards), labels)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled_loss, variables)
-        if regulariser is not None:
-            for i, gradient in enumerate(regulariser_tape.gradient(regulariser, variables)):
-                if gradient is not None:
-                    gradients[i] += self.optimizer.scale_loss(gradient)
+        for i, gradient in enumerate(regulariser_tape.gradient(regulariser, variables)):
+            if gradient is not None:
+                gradients[i] += self.optimizer.scale_loss(gradient)
         with tf.control_dependencies([values["loss"]]):  # nothing is updated when the check raises
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return self._report(values, images, labels, logits, sample_weight)
@@ -159,7 +171,8 @@ class StochasticClassifier(DistributedModel):
         """As `train_step` without an update. Numbers are weighted by `sample_weight`; zero-weight rows are ignored."""
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=False)
-        values = self._measure(cross_entropy, state, logits, self.extra_losses(), labels, sample_weight)
+        terms = self.extra_losses(), self.rewards()
+        values = self._measure(cross_entropy, state, logits, terms, labels, sample_weight)
         return self._report(values, images, labels, logits, sample_weight)
 
     def _cross_entropy(
@@ -179,7 +192,7 @@ class StochasticClassifier(DistributedModel):
         cross_entropy: tf.Tensor,
         state: Any,
         logits: tf.Tensor,
-        losses: dict[str, tf.Tensor],
+        terms: tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]],
         labels: tf.Tensor,
         weight: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
@@ -197,11 +210,10 @@ class StochasticClassifier(DistributedModel):
         total = tf.unstack(sum_over_replicas(tf.stack(sums)))
         ce, accuracy = (tf.math.divide_no_nan(each, total[0]) for each in total[1:3])
         pairs = zip(total[3::2], total[4::2], strict=True)
-        values = {"weight": total[0], "ce": ce, "accuracy": accuracy, **losses, **self.constants()}
+        losses, rewards = terms
+        values = {"weight": total[0], "ce": ce, "accuracy": accuracy, **losses, **rewards, **self.constants()}
         values |= {name: tf.math.divide_no_nan(*pair) for name, pair in zip(ratios, pairs, strict=True)}
-        loss = ce
-        for term in losses.values():
-            loss += term
+        loss = sum(losses.values(), ce) - sum(rewards.values()) if rewards else sum(losses.values(), ce)
         return {**values, "loss": tf.debugging.check_numerics(loss, "training diverged: the loss")}
 
     def _report(
@@ -236,6 +248,11 @@ class StochasticClassifier(DistributedModel):
     ) -> "StochasticClassifier":
         backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects=custom_objects)
         return cls(**{**config, "backbone": backbone})
+
+
+def _difference(losses: dict[str, tf.Tensor], rewards: dict[str, tf.Tensor]) -> tf.Tensor:
+    """The losses less the rewards, a scalar."""
+    return tf.convert_to_tensor(sum(losses.values(), 0.0) - sum(rewards.values(), 0.0), tf.float32)
 
 
 def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""A WCANet for attacks, whose backbone computes in another precision, with its batch normalisation folded in."""
+"""A net for attacks, whose backbone computes in another precision, with its batch normalisation folded in."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.classifier import StochasticClassifier
 from wca_tf.errors import InputError, one_line
-from wca_tf.model import WCANet
 
 # Of the largest feature: a copy that is further from the net is not the net.
 MOST_DIFFERENCE = 0.1
 
 
-def inference_copy(net: WCANet, precision: str) -> WCANet:
+def inference_copy(net: StochasticClassifier, precision: str) -> StochasticClassifier:
     """The net with a copy of its backbone; bottleneck, noise and classifier are the net's own. Not to be trained.
 
     A batch normalisation that alone follows a convolution or a Dense layer becomes part of their weights.
@@ -23,19 +23,16 @@ def inference_copy(net: WCANet, precision: str) -> WCANet:
         precision: the copy's Keras dtype policy, such as "mixed_bfloat16".
 
     Raises:
-        InputError: a backbone that cannot be copied, or whose features differ from its copy's by more than a tenth of
-            the largest, on random images.
+        InputError: a backbone that cannot be copied, or with which the noise-free logits differ by more than a tenth
+            of the largest, on random images.
     """
-    config = {key: value for key, value in net.get_config().items() if key != "backbone"}
-    copy = WCANet(_copied(net.backbone, precision), **config)
-    copy.bottleneck, copy.noise, copy.classifier = net.bottleneck, net.noise, net.classifier
-    copy.build(net.backbone.input_shape)
+    copy = net.with_backbone(_copied(net.backbone, precision))
     images = tf.random.stateless_uniform([8, *net.backbone.input_shape[1:]], [0, 0])
-    expected, received = net.features(images), copy.features(images)
+    expected, received = (each.noise_free_logits(images) for each in (net, copy))
     difference = float(tf.reduce_max(tf.abs(received - expected)) / tf.reduce_max(tf.abs(expected)))
     if not difference <= MOST_DIFFERENCE:
         raise InputError(
-            f"expected a backbone that computes the same in {precision}, up to rounding; received one whose features "
+            f"expected a backbone that computes the same in {precision}, up to rounding; received one whose logits "
             f"change by {100 * difference:.3g} % of the largest"
         )
     return copy

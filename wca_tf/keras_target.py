@@ -12,16 +12,16 @@ import tensorflow as tf
 
 from wca_tf.attacks import Attack
 from wca_tf.attacks.declarations import Transfer
-from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, RandomNetTarget
+from wca_tf.classifier import StochasticClassifier
 from wca_tf.config import expand
 from wca_tf.errors import InputError
-from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.seeds import fold_in
+from wca_tf.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
 
 
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:
-    """The target of a WCANet, or of any Keras classifier that returns logits [B, C].
+    """The target of a net trained here, or of any Keras classifier that returns logits [B, C].
 
     A net that answers the same image differently gets a `RandomNetTarget`. Noise that layers draw from a
     `keras.random.SeedGenerator` follows the seed of each call, which sets the generators' states. Other noise, as of
@@ -35,7 +35,7 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     Raises:
         InputError: the model returns probabilities, whose logarithms saturate, and no logits; it takes other images.
     """
-    image_shape = _image_shape(model.backbone if isinstance(model, WCANet) else model, image_shape)
+    image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
 
     streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
 
@@ -45,14 +45,14 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
                 stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
         return tf.cast(model(images, training=False), tf.float32)
 
-    if isinstance(model, WCANet):
-        target = HeadNoiseTarget(model.features, model.classifier, lambda: model.logit_scale, bool(model.noise))
+    if isinstance(model, StochasticClassifier):
+        target = model.target()
     else:
         scale = tf.zeros([logits(tf.zeros([1, *image_shape])).shape[-1], 1])
         target = HeadNoiseTarget(logits, tf.identity, scale)
     probe = tf.random.stateless_uniform([4, *image_shape], [0, 0])
     features = target.features(probe)
-    if not isinstance(model, WCANet):
+    if not isinstance(model, StochasticClassifier):
         _check_logits(features.numpy())
     deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
     return target if deterministic else RandomNetTarget(logits)

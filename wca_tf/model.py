@@ -12,6 +12,7 @@ from wca_tf.classifier import Ratio, StochasticClassifier
 from wca_tf.errors import InputError
 from wca_tf.layers import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
 from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
+from wca_tf.targets import HeadNoiseTarget
 
 # compat -> covariance -> layer
 NOISE_LAYERS: dict[str, dict[str, type[GaussianFeatureNoise] | None]] = {
@@ -105,6 +106,15 @@ class WCANet(StochasticClassifier):
     def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return self.noise_free_logits(images), self.logit_scale
 
+    def target(self) -> HeadNoiseTarget:
+        return HeadNoiseTarget(self.features, self.classifier, lambda: self.logit_scale, bool(self.noise))
+
+    def with_backbone(self, backbone: keras.Model) -> "WCANet":
+        net = WCANet(backbone, **{key: value for key, value in self.get_config().items() if key != "backbone"})
+        net.bottleneck, net.noise, net.classifier = self.bottleneck, self.noise, self.classifier
+        net.build(self.backbone.input_shape)
+        return net
+
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """f(x) [B, D], float32: the bottleneck's output, before the noise."""
         return self.normalised_features(self.normalised(images), training)
@@ -133,13 +143,13 @@ class WCANet(StochasticClassifier):
         return self.weight_decay / 2 * squares
 
     def extra_losses(self) -> dict[str, tf.Tensor]:
-        """The weight penalty, and the alignment term, which is to grow (paper, Eq. 3)."""
-        if not self.noise:
-            return {"penalty": self.penalty()}
-        return {"penalty": self.penalty(), "alignment_loss": -self._alignment(self.noise)}
+        return {"penalty": self.penalty()}
 
-    def _alignment(self, noise: GaussianFeatureNoise) -> tf.Tensor:
-        return noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))
+    def rewards(self) -> dict[str, tf.Tensor]:
+        """The alignment term (paper, Eq. 3)."""
+        if not self.noise:
+            return {}
+        return {"alignment": self.noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))}
 
     def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
         """noise_to_margin: the deviation of h_y − h_j over the noise-free margin |mu_y − mu_j|, j the nearest rival."""
@@ -149,13 +159,8 @@ class WCANet(StochasticClassifier):
         return {"noise_to_margin": (tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins))}
 
     def constants(self) -> dict[str, tf.Tensor]:
-        """The alignment term, and the share of the logits' variance that cancels in all differences of logits."""
-        if not self.noise:
-            return {}
-        return {
-            "alignment": self._alignment(self.noise),
-            "common_noise_share": alignment.common_noise_share(self.logit_scale),
-        }
+        """The share of the logits' variance that cancels in all differences of logits."""
+        return {"common_noise_share": alignment.common_noise_share(self.logit_scale)} if self.noise else {}
 
     def get_config(self) -> dict[str, Any]:
         names = ("feature_dim", "covariance", "bottleneck_activation", "weight_decay", "compat", "noise_alone")

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.target import HeadNoiseTarget, Target, is_gaussian
 from wca_tf.errors import InputError
 from wca_tf.seeds import make_seed
+from wca_tf.targets import HeadNoiseTarget, Target, is_gaussian
 
 # The target's type is each objective's own: `check_objective` says who can give what.
 Objective = Callable[..., tf.Tensor]

@@ -13,10 +13,10 @@ from wca_tf.attacks.checks import check_inputs, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.sharding import sharded_graph
-from wca_tf.attacks.target import Target
 from wca_tf.data.examples import check_labels
 from wca_tf.errors import InputError, NonFiniteError
 from wca_tf.seeds import make_seed
+from wca_tf.targets import Target
 
 
 class Perturbed(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.target import Target, is_gaussian
+from wca_tf.targets import Target, is_gaussian
 
 
 def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,10 +17,10 @@ from scipy import stats
 from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.sharding import sharded_graph
-from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget, RandomNetTarget
 from wca_tf.errors import InputError
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed, normal_by_index
+from wca_tf.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
 
 QUERIES = (1, 10, 100)
 # Folded into the evaluation's seed, so that the draws that judge are none of the draws that an attack saw.

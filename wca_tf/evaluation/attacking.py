@@ -16,7 +16,6 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import Transfer
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
-from wca_tf.attacks.target import AnyTarget, is_gaussian
 from wca_tf.config import expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
@@ -26,6 +25,7 @@ from wca_tf.keras_target import with_source
 from wca_tf.model_dir import ModelDirectory
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import fold_in, make_seed, uniform_by_index
+from wca_tf.targets import AnyTarget, is_gaussian
 
 Nets = tuple[AnyTarget, AnyTarget]  # what attacks see, and what judges
 # A forward pass without a backward one, in passes with both: for the estimate of the time left alone.

@@ -13,8 +13,8 @@ import tensorflow as tf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from wca_tf.attacks.n_pixel import paint
-from wca_tf.attacks.target import AnyTarget, HeadNoiseTarget
 from wca_tf.seeds import make_seed
+from wca_tf.targets import AnyTarget, HeadNoiseTarget
 
 # Random points that the read-out calls the clean image's class.
 POINTS = 500

@@ -23,7 +23,7 @@ import tensorflow as tf
 from wca_tf import files
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.target import AnyTarget, RandomNetTarget
+from wca_tf.classifier import StochasticClassifier
 from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
@@ -41,6 +41,7 @@ from wca_tf.inference_copy import inference_copy
 from wca_tf.keras_target import target_of
 from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
+from wca_tf.targets import AnyTarget, RandomNetTarget
 
 FULL_SEARCHES = Searches()
 # Written before results.json.
@@ -104,8 +105,8 @@ def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarge
     """What attacks see of the net: itself, or its copy in another precision."""
     if config.attack_precision == EvaluateConfig.attack_precision:
         return target
-    if not isinstance(model, WCANet):
-        raise InputError(f"expected a WCANet with attack_precision, received {type(model).__name__}")
+    if not isinstance(model, StochasticClassifier):
+        raise InputError(f"expected a net of this package with attack_precision, received {type(model).__name__}")
     return _averaged(target_of(inference_copy(model, config.attack_precision)), config)
 
 
