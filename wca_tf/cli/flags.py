@@ -1,11 +1,12 @@
 """Flags from the fields of a configuration, and errors as one line and exit 2, or 75 where trying again may help."""
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from absl import app, flags, logging
@@ -41,7 +42,8 @@ def show_in_help(name: str) -> None:
 def config_from_flags(config_class: type[Config]) -> Config:
     """The configuration that the parsed flags say."""
     names = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
-    return config_class(**{name: flags.FLAGS[name].value for name in names})
+    with _without_notes():  # an attack of a user's own may import TensorFlow
+        return config_class(**{name: flags.FLAGS[name].value for name in names})
 
 
 def run(main: Callable[[], None], usage: str) -> None:
@@ -54,13 +56,22 @@ def run(main: Callable[[], None], usage: str) -> None:
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow without its start-up notes, which no log level silences."""
+    """Import TensorFlow, quietly."""
+    with _without_notes():
+        importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def _without_notes() -> Iterator[None]:
+    """Keep TensorFlow's start-up notes, which no log level silences, from stderr; unless importing it fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as notes:
         os.dup2(notes.fileno(), 2)
         try:
-            importlib.import_module("tensorflow")
+            yield
+        except InputError:
+            raise
         except BaseException:
             notes.seek(0)
             os.write(kept, notes.read())
