@@ -26,7 +26,7 @@ from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking, checklist, fixed_draws, runner
 from wca_tf.evaluation.accuracy import Judgement
-from wca_tf.evaluation.checklist import CRITERIA, Evidence, Searches, has_checklist
+from wca_tf.evaluation.checklist import CRITERIA, Evidence, Searches, has_checklist, held
 from wca_tf.evaluation.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.report.table import format_results
@@ -109,7 +109,9 @@ def evidence(
     left = {key: value for key, value in {**HONEST, **(changes or {})}.items() if key[0].split(":")[0] not in without}
     outcomes = {key: outcome(*key, value, zero_gradients) for key, value in left.items()}
     known = [outcome("pgd:steps=40", EPSILON, left) for left in fixed_draws]
-    return Evidence(searches, "linf", outcomes, known, EPSILON, 1.0, one_pixel, 10)
+    random = outcomes.pop((searches.random_sampling, EPSILON), None)
+    points = random.judgement.probability_correct[held(outcomes, EPSILON)] if random else np.zeros(0)
+    return Evidence(searches, "linf", outcomes, known, points, EPSILON, 1.0, one_pixel, 10)
 
 
 def one_image(value, others):

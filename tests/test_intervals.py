@@ -96,6 +96,7 @@ def test_intervals_cover_where_a_draw_that_all_images_share_would_decide(moved_b
     assert covered(*moved_by_a_draw, another, SEEDS) < SEEDS / 2
 
 
+@pytest.mark.slow
 def test_intervals_allow_for_images_that_an_attack_moves_together(tmp_path):
     """Noise in the weights, one draw for FGSM: blocks of images are attacked with a draw each."""
     way = tf.constant(normal(36, seed=90))
@@ -106,17 +107,16 @@ def test_intervals_allow_for_images_that_an_attack_moves_together(tmp_path):
         mean = tf.linalg.matvec(pixels, way)
         return tf.stack([0 * mean + 6, mean + noise[0], -0.01 * mean + noise[1]], axis=1)
 
-    images = random_images(300, shape=(6, 6, 1)).numpy()
-    numbers, blocks = [], {}
+    target, images = RandomNetTarget(logits), random_images(300, shape=(6, 6, 1)).numpy()  # one graph for all seeds
+    numbers = []
     for seed in range(24):
         config = EvaluateConfig("fgsm:eot_samples=1", "0.1", num_examples=0, seed=seed)
         report = tmp_path / str(seed)
-        results = evaluate_model(RandomNetTarget(logits), images, np.zeros(300, int), config, report)
+        results = evaluate_model(target, images, np.zeros(300, int), config, report)
         numbers.append(results["attacks"][0]["expected_accuracy"])
-        blocks = arrays(report)["blocks"]
     mean = np.mean([number["value"] for number in numbers])
     assert sum(covers(number, mean) for number in numbers) >= 21  # of 24: fewer has a chance of 3 in 100
-    np.testing.assert_array_equal(blocks, [np.arange(300), np.arange(300) // BLOCK_SIZE])
+    np.testing.assert_array_equal(arrays(report)["blocks"], [np.arange(300), np.arange(300) // BLOCK_SIZE])
 
 
 def test_the_design_effect_of_blocks_is_that_of_cluster_sampling():

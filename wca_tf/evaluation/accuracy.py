@@ -286,7 +286,7 @@ def least_probability(judgements: list[Judgement]) -> Judgement:
     least = {name: values[chosen, np.arange(len(chosen))] for name, values in stacked.items()}
     if judgements[0].draws:
         hits = _chosen_on_halves(stacked["hits"])
-        # One draw that did not choose it, of the second half of `hits`, which the first one chose.
+        # `correct` is of one draw: each of these is judged by the choice of the other half.
         least |= {"hits": hits, "probability_correct": hits.mean(axis=1), "correct": hits[:, -1]}
     return Judgement(**{**least, "blocks": stacked["blocks"][-1]})  # of an attack, where there is one
 

@@ -14,6 +14,7 @@ from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
+from wca_tf.model import NOISE_METRICS
 from wca_tf.model_dir import ModelDirectory
 
 ATTACKS = ["fgsm", "pgd", "z_margin"]
@@ -26,7 +27,6 @@ NOISE: dict[str, Callable[[dict[str, Any], int], float]] = {
     "share of the logits' variance that all classes have in common": lambda line, _: line["common_noise_share"],
     "deviation of the nearest difference of logits over the margin": lambda line, _: line["noise_to_margin"],
 }
-NOISE_METRICS = {"alignment", "common_noise_share", "noise_to_margin"}  # the second is new, and the third changed then
 PAPERS = "(paper,"  # in the criteria that are its own, all of which it says that WCA-Net passes
 
 
@@ -65,9 +65,9 @@ def _add_noise_in_training(table: Table, run: Run, dataset: str) -> None:
         directory = ModelDirectory(run.model_dir(dataset, variant))
         num_classes = len(directory.read_config()["dataset"]["class_names"])
         lines = directory.read_metrics()
-        if not all(NOISE_METRICS <= line.keys() for line in lines):
+        if not all(line.keys() >= set(NOISE_METRICS) for line in lines):  # common_noise_share came last
             raise InputError(
-                f"expected {', '.join(sorted(NOISE_METRICS))} in {directory.path}/metrics.jsonl: older code trained "
+                f"expected {', '.join(NOISE_METRICS)} in {directory.path}/metrics.jsonl: older code trained "
                 "this net; remove the directory, and it is trained again"
             )
         for axis, (row, value_of) in zip(axes, NOISE.items(), strict=True):
@@ -89,7 +89,7 @@ def _draw(run: Run, dataset: str, found: dict[str, list[dict[str, Any]]]) -> Non
     figure, [axis] = panels(1, 9.0, 4.4, label="")
     criteria = [item["criterion"] for item in next(iter(found.values()))]
     columns: dict[str, list[bool | None]] = {
-        "paper": [True if PAPERS in criterion else None for criterion in criteria],
+        "paper": [(PAPERS in criterion) or None for criterion in criteria],
         **{label: [item["passed"] for item in items] for label, items in found.items()},
     }
     for x, verdicts in enumerate(columns.values()):

@@ -170,10 +170,8 @@ def noise(model: WCANet | None, examples: Examples, clean: Outcome, average_draw
     judged_scale = logit_scale / math.sqrt(average_draws)
     differences = np.asarray(alignment.logit_difference_scale(judged_scale))
     differences = differences[~np.eye(len(differences), dtype=bool)]
-    names = [
-        *examples.class_names,
-        *map(str, range(len(examples.class_names), len(quotients))),
-    ]  # of an unknown class, its number
+    named = len(examples.class_names)
+    names = [*examples.class_names, *map(str, range(named, len(quotients)))]  # of an unknown class, its number
     return {
         "largest": values[0],
         "mean": values.mean(),
