@@ -11,7 +11,7 @@ from wca_tf.attacks import ATTACKS, Attack, parse_attack, quick_text
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.run import perturbed, zero_gradients
-from wca_tf.targets import HeadNoiseTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE = (2, 3, 1)
 PIXELS = math.prod(SHAPE)

@@ -127,7 +127,7 @@ def trained_undefended(tmp_path_factory: pytest.TempPathFactory, tiny_config: Tr
     """The directory of a net without noise, trained for 2 epochs. Tests must not change it."""
     from wca_tf.training import train
 
-    config = dataclasses.replace(tiny_config, covariance="none", epochs=2)
+    config = dataclasses.replace(tiny_config, defence="none", epochs=2)
     return made_once(tmp_path_factory, "undefended", lambda directory: train(config, directory))
 
 

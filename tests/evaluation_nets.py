@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from wca_tf.config import TrainConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.model import WCANet
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.model_dir import ModelDirectory, save_model
 
 SHAPE = (8, 8, 1)
@@ -79,7 +79,7 @@ def write_model_dir(directory, steps=False):
 
     `steps`: the hidden layer answers 0 or 1, by a sigmoid so steep that its gradient is zero in float32.
     """
-    config = TrainConfig(image_size=8, feature_dim=16)
+    config = TrainConfig(image_size=8, defence="wca:feature_dim=16")
     training = load_examples(config, "train")
     keras.utils.set_random_seed(2)
     hidden = [keras.layers.Dense(32), keras.layers.Rescaling(1e6), keras.layers.Activation("sigmoid")]
@@ -87,6 +87,7 @@ def write_model_dir(directory, steps=False):
     backbone = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), *layers])
     mean, std = training.pixel_statistics()
     model = WCANet(backbone, 10, feature_dim=16, pixel_mean=mean, pixel_std=std)
+    model.defence = config.defence
     model.build((None, *SHAPE))
     model.compile(keras.optimizers.Adam(3e-3), cross_entropy())
     model.fit(training.images / np.float32(255), training.labels, epochs=4, batch_size=50, verbose=0)

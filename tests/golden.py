@@ -24,11 +24,12 @@ import tensorflow as tf
 
 import wca_tf
 from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.targets import RandomNetTarget
 from wca_tf.seeds import fold_in
-from wca_tf.targets import RandomNetTarget
 from wca_tf.training import train
 
 # Training
@@ -36,24 +37,25 @@ from wca_tf.training import train
 TINY = TrainConfig(image_size=25, max_train_examples=64, batch_size=32, epochs=2, learning_rate=1e-4, seed=5)
 VARIANTS = {
     "anisotropic": {},
-    "isotropic": {"covariance": "isotropic"},
-    "none": {"covariance": "none", "weight_decay": 0.0, "learning_rate_schedule": "constant"},
-    "constraint": {"regularizer": "constraint", "max_weight_norm": 0.5, "max_variance": 0.5},
-    "official": {"compat": "official"},
-    "official_isotropic": {"compat": "official", "covariance": "isotropic"},
+    "isotropic": {"defence": "wca:covariance=isotropic"},
+    "none": {"defence": "none", "learning_rate_schedule": "constant"},
+    "constraint": {"defence": "wca:regularizer=constraint:max_weight_norm=0.5:max_variance=0.5"},
+    "official": {"defence": "wca_official"},
+    "official_isotropic": {"defence": "wca_official:covariance=isotropic"},
     "at": {"adversarial": "at"},
     "ct_at": {"adversarial": "ct_at", "adversarial_epsilon": "0.1"},
-    "official_at": {"compat": "official", "adversarial": "at"},
+    "official_at": {"defence": "wca_official", "adversarial": "at"},
     "cosine": {"learning_rate_schedule": "cosine", "augmentation": "crop_flip"},
-    "noise_alone": {"train_noise_on": "none"},  # the directory of that variant
+    # The directory of that variant.
+    "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},
 }
 
 
 def trained_weights(variant, directory):
     """What a variant's training leaves: its losses, a digest of its weights, and five numbers of each of them."""
     changes = dict(VARIANTS[variant])
-    if "train_noise_on" in changes:
-        changes["train_noise_on"] = str(directory / changes["train_noise_on"])
+    if "initial_weights" in changes:
+        changes["initial_weights"] = str(directory / changes["initial_weights"])
     train(dataclasses.replace(TINY, **changes), directory / variant)
     found = ModelDirectory(directory / variant)
     weights = [np.asarray(weight) for weight in load_model(found.last).weights]
@@ -126,7 +128,7 @@ def golden_net(name):
 
         net = RandomNetTarget(logits, noise_free_logits=lambda images: logits(images, None))
         return net, np.argmax(logits(tf.constant(IMAGE_VALUES), None), axis=1)
-    net = WCANet(tanh_net(), CLASSES, feature_dim=WIDTH, covariance="anisotropic" if name == "wca" else "none")
+    net = (WCANet if name == "wca" else BottleneckNet)(tanh_net(), CLASSES, feature_dim=WIDTH)
     net.build((None, *SHAPE))
     net.bottleneck.set_weights([MIDDLE, np.zeros(WIDTH, np.float32)])
     net.classifier.set_weights([OUTER, numbers(CLASSES, seed=4, scale=0.1)])

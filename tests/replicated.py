@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from wca_tf.adversarial import adversary
 from wca_tf.config import EvaluateConfig, TrainConfig
-from wca_tf.constraints import constraints
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
+from wca_tf.defences.wca.constraints import constraints
 from wca_tf.distribution.cluster import is_chief
 from wca_tf.distribution.strategy import distribute_batches, make_strategy, synchronise_batch_normalisation
 from wca_tf.evaluation.runner import evaluate

@@ -28,8 +28,8 @@ from wca_tf import alignment
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.declarations import Transfer
 from wca_tf.errors import InputError
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.orthant import probability_correct
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 
 def never_lost(weights, count, radius, low, high):

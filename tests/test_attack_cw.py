@@ -18,8 +18,8 @@ from attack_nets import (
 
 from wca_tf import alignment
 from wca_tf.attacks.declarations import CarliniWagner
+from wca_tf.nets.targets import RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import RandomNetTarget
 
 WEIGHTS = 4 * normal(PIXELS, 2, seed=60)
 DIFFERENCE = WEIGHTS[:, 1] - WEIGHTS[:, 0]

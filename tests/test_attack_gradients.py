@@ -25,8 +25,8 @@ from wca_tf.attacks import ATTACKS, gradients
 from wca_tf.attacks.gradients import expected_gradient, selection_survival, survival
 from wca_tf.attacks.objectives import OBJECTIVES
 from wca_tf.errors import InputError
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,9 @@ from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.n_pixel import paint
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget, answers_alike
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget, answers_alike
 
 LARGE = (20, 20, 3)
 

@@ -19,12 +19,12 @@ from attack_nets import (
     tanh_target,
 )
 
+from wca_tf.defences.wca.net import WCANet
+from wca_tf.defences.wca.noise import AnisotropicNoise
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
-from wca_tf.layers import AnisotropicNoise
-from wca_tf.model import WCANet
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 
 def classifier(*layers):
@@ -101,7 +101,7 @@ def test_target_of_a_plain_classifier():
 
 
 @pytest.mark.parametrize("covariance", ["none", "isotropic", "anisotropic"])
-def test_target_of_a_wca_net(covariance):
+def test_target_of_a_net_with_a_bottleneck(covariance):
     inputs = keras.Input(SHAPE)
     model = WCANet(
         keras.Model(inputs, keras.layers.Flatten()(inputs)), num_classes=3, feature_dim=4, covariance=covariance

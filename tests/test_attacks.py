@@ -29,8 +29,8 @@ from wca_tf import alignment
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.declarations import AutoPGD, CarliniWagner, NPixel, ProjectedGradient, RestartedPGD, Square
 from wca_tf.errors import InputError
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 DRAWS = 8
 # These begin at the image, or where the objective alone says.

@@ -33,8 +33,8 @@ from wca_tf.evaluation.report.table import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.evaluation.self_test import run_self_test
 from wca_tf.keras_target import target_of
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 EPSILON = 0.1
 WHOLE = Searches()

@@ -66,7 +66,7 @@ def fails_in_one_line(command, directory, name, *arguments):
         ("--model_dir=m --dataset=no_such_set --tfds_data_dir=data", "no_such_set"),
         ("--model_dir=m --dataset=folder:absent", "absent"),
         ("--model_dir=m --backbone=resnet19", "resnet19"),
-        ("--model_dir=m --covariance=full", "full"),
+        ("--model_dir=m --defence=wca:covariance=full", "full"),
         ("--model_dir=m stray", "stray"),
         ("--model_dir=m --flagfile=absent.flags", "absent.flags"),
         ("--model_dir=m --flagfile=.", "flagfile|[Dd]irectory"),
@@ -185,7 +185,7 @@ def test_evaluate_works_from_another_directory_and_prints_the_table(command, tra
 
 
 def test_an_error_found_after_tensorflow_was_loaded_is_one_line_too(command, tmp_path):
-    done = command("train", "--model_dir=m", "--feature_dim=9", cwd=tmp_path)
+    done = command("train", "--model_dir=m", "--defence=wca:feature_dim=9", cwd=tmp_path)
     assert done.code == 2
     assert [line for line in done.err.splitlines() if line.startswith("error: ")] == done.err.splitlines()
     assert "feature_dim=9" in done.err

@@ -17,7 +17,7 @@ from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
-from wca_tf.model import NOISE_LAYERS, WCANet
+from wca_tf.defences.wca.net import NOISE_LAYERS, WCANet
 from wca_tf.seeds import keras_seed, make_seed
 
 LAYERS = [layer for layers in NOISE_LAYERS.values() for layer in layers.values() if layer]

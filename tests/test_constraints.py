@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from toy_models import CLASSES, DIMENSIONS, make_model, toy_data
 
-from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values, project_to_ball
+from wca_tf.defences.wca.constraints import (
+    CovarianceConstraint,
+    WeightNormConstraint,
+    clip_singular_values,
+    project_to_ball,
+)
 from wca_tf.errors import InputError
 
 NOISY = pytest.mark.parametrize("covariance", ["isotropic", "anisotropic"])
@@ -134,7 +139,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import keras
 from toy_models import convolution, make_model, toy_data
-from wca_tf.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
+from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
 from wca_tf.keras_target import target_of
 from wca_tf.distribution.strategy import synchronise_batch_normalisation
 from test_constraints import Before

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf import covariance
+from wca_tf.defences.wca import covariance
 
 SIZES = (1, 2, 7, 32)
 SPREADS = (0.1, 1.0, 30.0, 1e4)

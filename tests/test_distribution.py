@@ -36,21 +36,21 @@ SMALL = TrainConfig(
 )
 VARIANTS = {
     "penalty": {},
-    "constraint": {"regularizer": "constraint"},
-    "official": {"compat": "official", "covariance": "isotropic"},
-    "crop_flip": {"augmentation": "crop_flip", "covariance": "none", "learning_rate_schedule": "cosine"},
+    "constraint": {"defence": "wca:regularizer=constraint"},
+    "official": {"defence": "wca_official:covariance=isotropic"},
+    "crop_flip": {"augmentation": "crop_flip", "defence": "none", "learning_rate_schedule": "cosine"},
 }
 # Plain descent has no such trouble. ResNet-18 on so few positions is chaotic: on one device, a change of the weights by
 # 1e-7 is one of 5e-3 after 3 steps of 0.01; so it gets small steps, which move its weights 200 times this tolerance.
 DESCENT_TOLERANCE = 2e-6
 ATTACKED_TOLERANCE = 1e-5  # the attack steps along signs, which rounding turns around where a gradient is near zero
-RESNET = {"backbone": "resnet18", "image_size": 8, "learning_rate": 1e-5, "weight_decay": 0.1}
+RESNET = {"backbone": "resnet18", "image_size": 8, "learning_rate": 1e-5, "defence": "wca:weight_decay=0.1"}
 DESCENTS = {
-    "lenet_plus_plus": {"learning_rate": 1e-3, "weight_decay": 0.1},
-    "lenet_plus_plus_constraint": {"learning_rate": 1e-3, "regularizer": "constraint"},
+    "lenet_plus_plus": {"learning_rate": 1e-3, "defence": "wca:weight_decay=0.1"},
+    "lenet_plus_plus_constraint": {"learning_rate": 1e-3, "defence": "wca:regularizer=constraint"},
     "lenet_plus_plus_ct_at": {"learning_rate": 1e-3, "adversarial": "ct_at", "max_train_examples": 5 * 60},
     "resnet18": RESNET,
-    "resnet18_constraint": {**RESNET, "regularizer": "constraint"},
+    "resnet18_constraint": {**RESNET, "defence": "wca:weight_decay=0.1:regularizer=constraint"},
 }
 # 33 images in batches of 10 leave a last batch of 3, which two or three replicas cannot share evenly.
 EVALUATION = EvaluateConfig(attacks="pgd:steps=3", epsilons="8/255", num_examples=33, batch_size=10, eot_samples=10)

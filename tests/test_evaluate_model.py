@@ -26,7 +26,7 @@ from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import ESTIMATING_DRAWS, Judgement, judge
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.keras_target import target_of
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 
 CONFIG = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=30, batch_size=30)
 

@@ -12,13 +12,13 @@ from scipy import stats
 
 from wca_tf.backbones import build_backbone
 from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import mean_with_interval
 from wca_tf.evaluation.identity import evaluation_name
 from wca_tf.evaluation.report.table import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import exclusive_directory
-from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, save_model
 from wca_tf.training import train
 
@@ -90,7 +90,7 @@ def test_results_say_what_was_evaluated(report, trained):
     assert results["schema"] == 1
     assert results["model_dir"] == str(trained.resolve())
     assert (results["dataset"], results["split"], results["num_examples"], results["seed"]) == ("digits", "test", 45, 0)
-    assert results["training"]["covariance"] == "anisotropic"
+    assert results["training"]["defence"] == "wca"
     assert results["model"]["training_complete"]
     assert results["model"]["epoch"] == ModelDirectory(trained).best_epoch()["epoch"]
     assert results["config"] == {"split": "test", "num_examples": 45, "seed": 0, "eot_samples": 4}
@@ -451,7 +451,7 @@ def folder_of_classes(root, names):
 
 def test_data_with_other_classes_than_the_models_are_refused(tmp_path):
     folder_of_classes(tmp_path / "data", "abc")
-    config = TrainConfig(dataset=f"folder:{tmp_path / 'data'}", covariance="none", batch_size=4, epochs=1)
+    config = TrainConfig(dataset=f"folder:{tmp_path / 'data'}", defence="none", batch_size=4, epochs=1)
     train(config, tmp_path / "model")
     shutil.rmtree(tmp_path / "data" / "train" / "a")
     shutil.rmtree(tmp_path / "data" / "test" / "a")

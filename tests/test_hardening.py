@@ -11,7 +11,7 @@ from toy_models import CLASSES, toy_data
 
 import wca_tf
 from wca_tf.errors import InputError
-from wca_tf.targets import HeadNoiseTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE = (8, 8, 1)
 

@@ -9,10 +9,10 @@ from keras import layers
 
 from wca_tf.backbones import build_backbone
 from wca_tf.config import EvaluateConfig
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.inference_copy import Shift, inference_copy
-from wca_tf.model import WCANet
 
 SHAPE = (9, 8, 3)
 
@@ -201,5 +201,5 @@ def test_a_copy_in_the_nets_own_precision_without_anything_to_fold_changes_nothi
 def test_any_other_keras_model_has_no_copy(tmp_path):
     model = keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(3)])
     config = dataclasses.replace(CONFIG, attack_precision="float32")
-    with pytest.raises(InputError, match="expected a WCANet with attack_precision, received Sequential"):
+    with pytest.raises(InputError, match="expected a net of this package with attack_precision, received Sequential"):
         evaluate_model(model, np.zeros((4, 8, 8, 1), np.float32), np.zeros(4, int), config, tmp_path / "report")

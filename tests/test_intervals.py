@@ -18,7 +18,7 @@ from wca_tf.evaluation.accuracy import (
 )
 from wca_tf.evaluation.attacking import BLOCK_SIZE
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 
 SEEDS = 64
 COVERED = 57  # of 64, of intervals of 95 %: fewer has a chance of 2 in 100

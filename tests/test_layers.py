@@ -3,9 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf import covariance, seeds
+from wca_tf import seeds
+from wca_tf.defences.wca import covariance
+from wca_tf.defences.wca.noise import AnisotropicNoise, IsotropicNoise
 from wca_tf.errors import InputError
-from wca_tf.layers import AnisotropicNoise, IsotropicNoise
 
 LAYERS = [AnisotropicNoise, IsotropicNoise]
 FEATURES = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)

@@ -13,10 +13,10 @@ from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.config import DataConfig
 from wca_tf.data.batches import to_float
 from wca_tf.data.sources import load_examples
+from wca_tf.defences.wca.noise import IsotropicNoise
 from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import judge
 from wca_tf.experiments.linear_svm import DIMENSIONS, Descent, LinearSVM, bound_curve, train_svm
-from wca_tf.layers import IsotropicNoise
 
 SEEDS = range(5)
 COVARIANCES = ("isotropic", "anisotropic")

@@ -5,9 +5,9 @@ import tensorflow as tf
 from scipy.special import logsumexp
 from toy_models import CLASSES, DIMENSIONS, convolution, make_model, toy_data
 
-from wca_tf import covariance as noise_covariance
+from wca_tf.defences.wca import covariance as noise_covariance
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError
-from wca_tf.model import WCANet
 
 COVARIANCES = ["none", "isotropic", "anisotropic"]
 NOISY = ["isotropic", "anisotropic"]

@@ -13,11 +13,11 @@ from wca_tf import training
 from wca_tf.adversarial import AdversarialTraining, OfficialAdversarialTraining, OfficialProjectedGradient, adversary
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.config import TrainConfig
-from wca_tf.constraints import constraints
+from wca_tf.defences.wca.constraints import constraints
+from wca_tf.defences.wca.noise import AnisotropicNoise
+from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, OfficialIsotropicNoise
 from wca_tf.errors import InputError
-from wca_tf.layers import AnisotropicNoise
 from wca_tf.model_dir import load_model
-from wca_tf.official import OfficialAnisotropicNoise, OfficialIsotropicNoise
 from wca_tf.seeds import fold_in, make_seed
 from wca_tf.training import train
 

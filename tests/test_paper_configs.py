@@ -67,7 +67,7 @@ def test_a_config_trains_every_weight_of_its_net(configs, name):
     assert {"loss", "ce", "penalty", "accuracy"} <= metrics.keys()
     assert all(np.isfinite(value) for value in metrics.values()), metrics
     assert not still
-    assert any(path.endswith("scale_vector") for path in paths) == (config.covariance != "none")
+    assert any(path.endswith("scale_vector") for path in paths) == config.defence.startswith("wca")
 
 
 @pytest.mark.parametrize("experiment", ABLATION + OTHERS)

@@ -23,8 +23,8 @@ from wca_tf.attacks.n_pixel import paint
 from wca_tf.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.keras_target import target_of
+from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.seeds import make_seed
-from wca_tf.targets import HeadNoiseTarget
 
 pytestmark = pytest.mark.slow
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.examples import Examples
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.checklist import checklist_epsilon
 from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report import commands, figures
@@ -22,9 +23,8 @@ from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
 from wca_tf.evaluation.report.table import kind
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, trials_of
-from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.targets import RandomNetTarget
+from wca_tf.nets.targets import RandomNetTarget
 
 CONFIG = EvaluateConfig(
     attacks="fgsm,pgd,z_margin:steps=2,square:queries=3,cw:steps=3:searches=1,cw:confidence=1:steps=3:searches=1",

@@ -39,7 +39,7 @@ from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import TEMPORARY_PREFIX
 from wca_tf.model_dir import ModelDirectory, load_model, save_model
-from wca_tf.targets import RandomNetTarget
+from wca_tf.nets.targets import RandomNetTarget
 
 TARGET = attack_nets.tanh_target(scale=0.3)
 COUNT = 18

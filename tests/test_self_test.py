@@ -15,8 +15,8 @@ from wca_tf.evaluation import planted_net, self_test
 from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget
 
 EPSILON = 0.1
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps

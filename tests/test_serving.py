@@ -230,7 +230,7 @@ def test_a_net_of_colour_images_takes_grey_files_and_a_grey_one_colour(tmp_path)
     contents = np.array([tf.io.encode_png(image).numpy() for image in (grey, colour, of_colour)], object)
     for channels, images in expected.items():
         backbone = keras.Sequential([keras.Input((8, 8, channels)), keras.layers.Flatten()])
-        net = wca_tf.WCANet(backbone, 3, 4, covariance="none")
+        net = BottleneckNet(backbone, 3, 4)
         net.build((None, 8, 8, channels))
         directory = tmp_path / str(channels)
         served_net = ServedModel(wca_tf.export(net, directory, image_shape=(8, 8, channels), class_names="abc"))

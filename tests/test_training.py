@@ -106,7 +106,7 @@ def test_the_undefended_nets_metrics_have_no_noise(trained_undefended):
 
 
 def test_the_loaded_net_has_the_validation_numbers_of_its_epoch(trained_undefended, tiny_config):
-    _, validation = parts(dataclasses.replace(tiny_config, covariance="none"))
+    _, validation = parts(dataclasses.replace(tiny_config, defence="none"))
     directory = ModelDirectory(trained_undefended)
     values = load_model(directory.last).evaluate(evaluation_batches(validation, 32), return_dict=True, verbose=0)
     line = directory.read_metrics()[-1]
@@ -123,7 +123,7 @@ def test_the_best_model_is_the_last_one_only_if_the_last_epoch_is_the_best(train
 
 
 def test_the_recorder_keeps_the_earliest_of_the_best_epochs_and_backs_up_the_last(tmp_path, tiny_config):
-    config = dataclasses.replace(tiny_config, covariance="isotropic")
+    config = dataclasses.replace(tiny_config, defence="wca:covariance=isotropic")
     directory = ModelDirectory(tmp_path)
     directory.backup.parent.mkdir()
     recorder = EpochRecorder(directory, 0)
@@ -191,7 +191,7 @@ def test_where_the_data_are_may_change(trained, tiny_config, contents, tmp_path)
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("seed", 4), ("epochs", 6), ("learning_rate", 2e-3), ("covariance", "none"), ("dataset", "folder:.")],
+    [("seed", 4), ("epochs", 6), ("learning_rate", 2e-3), ("defence", "none"), ("dataset", "folder:.")],
 )
 @pytest.mark.parametrize("state", ["trained", "unfinished"])
 def test_another_configuration_is_refused_by_flag_and_changes_nothing(
@@ -207,7 +207,7 @@ def test_another_configuration_is_refused_by_flag_and_changes_nothing(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"feature_dim": 9}, "feature_dim=9"),
+        ({"defence": "wca:feature_dim=9"}, "feature_dim=9"),
         ({"batch_size": 257}, "--batch_size of at most 256"),
         ({"validation_split": 1e-4}, "for validation"),
         ({"image_size": 20}, "25×25"),
@@ -373,7 +373,7 @@ def test_a_run_whose_images_changed_is_not_resumed(tmp_path, tiny_config):
             image = rng.integers(0, 256, (25, 25, 1), np.uint8)
             (write / name / f"{number}.png").write_bytes(tf.io.encode_png(image).numpy())
     config = dataclasses.replace(
-        tiny_config, dataset=f"folder:{write}", covariance="none", max_train_examples=0, batch_size=4, epochs=1
+        tiny_config, dataset=f"folder:{write}", defence="none", max_train_examples=0, batch_size=4, epochs=1
     )
     directory = ModelDirectory(tmp_path / "model")
     train(config, directory.path)

@@ -16,9 +16,9 @@ from wca_tf.errors import InputError
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.nets.targets import RandomNetTarget
 from wca_tf.optimizer import SCHEDULES
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import RandomNetTarget
 from wca_tf.training import train
 
 # E2

@@ -9,15 +9,15 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "AnisotropicNoise": "wca_tf.layers",
-    "IsotropicNoise": "wca_tf.layers",
-    "WCANet": "wca_tf.model",
+    "AnisotropicNoise": "wca_tf.defences.wca.noise",
+    "IsotropicNoise": "wca_tf.defences.wca.noise",
+    "WCANet": "wca_tf.defences.wca.net",
     "InputError": "wca_tf.errors",
     "DataConfig": "wca_tf.config",
     "TrainConfig": "wca_tf.config",
     "EvaluateConfig": "wca_tf.config",
     "ExportConfig": "wca_tf.config",
-    "harden": "wca_tf.hardening",
+    "harden": "wca_tf.defences.wca.hardening",
     "build_backbone": "wca_tf.backbones",
     "parse_attack": "wca_tf.attacks",
     "Attack": "wca_tf.attacks",
@@ -28,7 +28,7 @@ _MODULES = {
     "export": "wca_tf.serving.export",
     "export_model_dir": "wca_tf.serving.export",
     "target_of": "wca_tf.keras_target",
-    "RandomNetTarget": "wca_tf.targets",
+    "RandomNetTarget": "wca_tf.nets.targets",
 }
 __all__ = ["__version__", *_MODULES]
 

@@ -1,7 +1,7 @@
-"""Adversarial training: each step's images are attacked first, with EoT over the noise in the head (paper, 4.4).
+"""Adversarial training: each step's images are attacked first, with EoT over the noise (paper, section 4.4).
 
-All draws of a step share one pass of the backbone, so that this costs what adversarial training of the undefended net
-costs: k + 1 passes.
+Where noise enters in the head, all draws of a step share one pass of the backbone, so that this costs what adversarial
+training of the undefended net costs: k + 1 passes.
 """
 
 import dataclasses
@@ -9,20 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from wca_tf.attacks import BallAttack
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.attacks.projected_gradient import projected_gradient
-from wca_tf.classifier import StochasticClassifier
 from wca_tf.distribution.replicas import first_row
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import AnyTarget, HeadNoiseTarget, Target, has_noise
-
-OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # the authors', for every data set
 
 
 @dataclasses.dataclass(frozen=True)
 class AdversarialTraining:
-    """PGD inside `StochasticClassifier.train_step`, on the net as it is in evaluation (batch statistics fixed).
+    """An attack inside `StochasticClassifier.train_step`, on the net as it is in evaluation (batch statistics fixed).
 
     Attributes:
         attack: made against the net of the step; its random start and draws follow from the net's seed and the step.
@@ -30,7 +27,7 @@ class AdversarialTraining:
         mixed: train on the clean images too, in equal parts (CT+AT); else on the attacked ones alone (AT).
     """
 
-    attack: ProjectedGradient
+    attack: BallAttack
     epsilon: float
     mixed: bool
 
@@ -59,40 +56,3 @@ class AdversarialTraining:
     def target(self, model: StochasticClassifier) -> AnyTarget:
         """What the attack sees of the net."""
         return model.target()
-
-
-@dataclasses.dataclass(frozen=True)
-class OfficialAdversarialTraining(AdversarialTraining):
-    """As in the authors' code: the attacked net gets images that are not normalised, as it never does otherwise."""
-
-    def target(self, model: Any) -> AnyTarget:
-        noisy = bool(model.noise)
-        return HeadNoiseTarget(model.normalised_features, model.classifier, lambda: model.logit_scale, noisy)
-
-
-@dataclasses.dataclass(frozen=True)
-class OfficialProjectedGradient(ProjectedGradient):
-    """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all so far."""
-
-    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return projected_gradient(self, target, batch, epsilon, seed, sum_gradients=True)
-
-
-def adversary(name: str, epsilon: float, compat: str) -> AdversarialTraining | None:
-    """The adversary of a training run: PGD with k = 10 steps of epsilon/10 and EoT-50 (paper, 4.4).
-
-    The authors' code has epsilon 0.03 and steps of 0.01 for every data set, and an average over equal draws, which is
-    one draw.
-
-    Args:
-        name: "none", "at" or "ct_at".
-        epsilon: the attack's radius; the authors' code does not ask.
-        compat: "paper" or "official".
-    """
-    if name == "none":
-        return None
-    if compat == "official":
-        step = OFFICIAL_STEP / OFFICIAL_EPSILON
-        attack = OfficialProjectedGradient(relative_step_size=step, eot_samples=1)
-        return OfficialAdversarialTraining(attack, OFFICIAL_EPSILON, name == "ct_at")
-    return AdversarialTraining(ProjectedGradient(), epsilon, name == "ct_at")

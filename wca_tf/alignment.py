@@ -34,11 +34,13 @@ def alignment_term(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor
 
 
 def logit_difference_scale(scale: tf.Tensor) -> tf.Tensor:
-    """[C, C]: standard deviation of h_i − h_j, √(K_ii + K_jj − 2 K_ij), from `logit_scale` [C, D].
+    """[..., C, C]: standard deviation of h_i − h_j, √(K_ii + K_jj − 2 K_ij), from `logit_scale` [..., C, D].
 
     It is zero on the diagonal.
     """
     scale = tf.convert_to_tensor(scale)
+    if scale.shape.rank == 3:  # of each image its own: row by row, within memory
+        return tf.stack([tf.norm(scale[:, i : i + 1] - scale, axis=2) for i in range(scale.shape[1])], axis=1)
     if scale.shape[0] ** 2 * scale.shape[1] > MOST_NUMBERS:
         return tf.map_fn(lambda row: tf.norm(row - scale, axis=1), scale)
     return tf.norm(scale[:, tf.newaxis, :] - scale[tf.newaxis, :, :], axis=2)
@@ -69,15 +71,16 @@ def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale:
     Args:
         noise_free_logits: mu [B, C].
         labels: y [B], whole numbers in [0, C).
-        difference_scale: [C, C], from `logit_difference_scale`; all zero for a net without noise, whose z-margins are
-            the plain margins mu_y − mu_j, the direction of the limit of vanishing noise.
+        difference_scale: [C, C] or [B, C, C], from `logit_difference_scale`; all zero for a net without noise, whose
+            z-margins are the plain margins mu_y − mu_j, the direction of the limit of vanishing noise.
     """
     num_classes = noise_free_logits.shape[-1]
     is_label = tf.one_hot(labels, num_classes, on_value=True, off_value=False, dtype=tf.bool)
     label_logits = tf.gather(noise_free_logits, labels, axis=1, batch_dims=1)[:, tf.newaxis]
     # Two classes that share their noise differ for certain: a small deviation in place of none keeps the order.
     smallest = SMALLEST_DEVIATION * tf.reduce_max(difference_scale)
-    scale = tf.maximum(tf.gather(difference_scale, labels), smallest)
+    batch_dims = difference_scale.shape.rank - 2
+    scale = tf.maximum(tf.gather(difference_scale, labels, axis=batch_dims, batch_dims=batch_dims), smallest)
     scale = tf.where(is_label | tf.reduce_all(difference_scale == 0), tf.ones_like(scale), scale)
     return tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale)
 

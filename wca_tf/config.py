@@ -14,18 +14,17 @@ from typing import Any
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.backbones import BACKBONES
+from wca_tf.defences import Defence, parse_defence
 from wca_tf.errors import InputError
 
 # Seeds and counts become int32 in TensorFlow.
 LARGEST = 2**31
-COMPATS = ("paper", "official")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 STRATEGY_HELP = (
     "devices: one_device; mirrored: all GPUs of this machine; multi_worker: the machines that TF_CONFIG names; auto: "
     "TF_CONFIG's machines where it is set, else all GPUs (docs/scale.md). Not part of a run: it may change on resuming"
 )
-SMALLEST_BOUND = 1e-3  # of a constraint
 DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
 
 
@@ -55,17 +54,10 @@ class TrainConfig(DataConfig):
     """A training run. The defaults suit digits; `configs/` has the paper's (section 4.1 and appendix B)."""
 
     backbone: str = option("lenet_plus_plus", "feature extractor", tuple(BACKBONES))
-    feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
-    covariance: str = option("anisotropic", "noise; none is the undefended net", ("none", "isotropic", "anisotropic"))
-    regularizer: str = option(
-        "penalty",
-        "what keeps weights and noise from growing: penalty (weight decay); or constraint (paper, appendix D), which "
-        "projects both after every step",
-        ("penalty", "constraint"),
+    defence: str = option(
+        "wca",
+        "none, wca, ...; options after a colon: wca:covariance=isotropic:feature_dim=64. One of your own: module:Class",
     )
-    weight_decay: float = option(1e-4, "of the penalty: l2 on the classifier W and the noise's L, inside the loss")
-    max_weight_norm: float = option(1.0, "of the constraint: gamma, the largest norm of a class's weights")
-    max_variance: float = option(1.0, "of the constraint: the largest singular value of the noise's covariance")
     learning_rate: float = option(1e-3, "Adam's, at its highest")
     learning_rate_schedule: str = option(
         "steps",
@@ -88,36 +80,48 @@ class TrainConfig(DataConfig):
     jit_compile: bool = option(False, "compile the training step with XLA, on one GPU; slower on CPUs, and refused")
     adversarial: str = option(
         "none",
-        "adversarial training with PGD (10 steps, EoT): at on attacked images alone, ct_at on clean ones too",
+        "adversarial training: at on attacked images alone, ct_at on clean ones too",
         ("none", "at", "ct_at"),
     )
-    adversarial_epsilon: str = option("8/255", "of adversarial training: PGD's radius")
-    train_noise_on: str = option(
-        "", "directory of a trained undefended net: freeze it and train the noise alone (paper, E3)"
+    adversarial_attack: str = option("pgd", "of adversarial training: by what, as in bin/evaluate --attacks")
+    adversarial_epsilon: str = option("8/255", "of adversarial training: the attack's radius")
+    initial_weights: str = option(
+        "", "directory of a trained net, whose features and weights this one starts from; noise starts anew"
     )
-    compat: str = option("paper", "official: as the authors' code, where it differs (docs/paper.md)", COMPATS)
     seed: int = option(0, "decides the weights' start, the order of images, and the noise")
     strategy: str = option("auto", STRATEGY_HELP, STRATEGIES)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices(self)
-        self.parsed_adversarial_epsilon()
-        _check_noise(self)
-        _check_official(self)
-        _check_at_least(self, feature_dim=1, weight_decay=0, batch_size=1, epochs=1, max_train_examples=0, seed=0)
+        self.parsed_defence.check(self)
+        _ = self.parsed_adversarial_attack, self.parsed_adversarial_epsilon
+        _check_at_least(self, batch_size=1, epochs=1, max_train_examples=0, seed=0)
         if not (0 < self.learning_rate < math.inf):
             raise InputError(f"expected --learning_rate above 0, received {self.learning_rate}")
         if not 0 <= self.validation_split < 1:
             raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
-        for name in ("max_weight_norm", "max_variance"):
-            if not SMALLEST_BOUND < getattr(self, name) < math.inf:
-                raise InputError(f"expected --{name} above {SMALLEST_BOUND}, received {getattr(self, name)}")
 
+    @functools.cached_property
+    def parsed_defence(self) -> Defence:
+        """The defence; raises InputError for an unknown one."""
+        return parse_defence(self.defence)
+
+    @functools.cached_property
+    def parsed_adversarial_attack(self) -> BallAttack:
+        """The attack of adversarial training; raises InputError for one without a radius, or towards a class."""
+        attack = parse_attack(self.adversarial_attack)
+        if not isinstance(attack, BallAttack) or attack.targeted:
+            raise InputError(
+                f"expected an attack in a ball, away from the label, as --adversarial_attack; received {attack.name}"
+            )
+        return attack
+
+    @functools.cached_property
     def parsed_adversarial_epsilon(self) -> float:
         """The radius of adversarial training, in the images' [0, 1] units."""
         epsilon = _parse_epsilon(self.adversarial_epsilon, "--adversarial_epsilon")
-        if epsilon > 1:
+        if self.parsed_adversarial_attack.norm == "linf" and epsilon > 1:
             raise InputError(f"expected --adversarial_epsilon between 0 and 1, received {self.adversarial_epsilon}")
         return epsilon
 
@@ -236,25 +240,6 @@ def _parse_epsilon(text: str, flag: str) -> float:
     if not epsilon >= 0:
         raise InputError(f"expected {flag} of 0 or more, received {text}")
     return epsilon
-
-
-def _check_official(config: TrainConfig) -> None:
-    """Raise InputError for what the authors' code fixes."""
-    if config.compat != "official":
-        return
-    for name in ("max_weight_norm", "max_variance", "adversarial_epsilon"):
-        if getattr(config, name) != getattr(TrainConfig, name):
-            raise InputError(f"expected no --{name} with --compat=official, which has its own; received one")
-
-
-def _check_noise(config: TrainConfig) -> None:
-    """Raise InputError for variants of the noise asked of a net without any."""
-    if config.covariance != "none":
-        return
-    if config.train_noise_on:
-        raise InputError("expected --covariance=isotropic or anisotropic with --train_noise_on, received none")
-    if config.regularizer == "constraint":
-        raise InputError("expected --covariance=isotropic or anisotropic with --regularizer=constraint, received none")
 
 
 def check_choices(config: Any) -> None:

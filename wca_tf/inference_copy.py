@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.classifier import StochasticClassifier
 from wca_tf.errors import InputError, one_line
+from wca_tf.nets.classifier import StochasticClassifier
 
 # Of the largest feature: a copy that is further from the net is not the net.
 MOST_DIFFERENCE = 0.1

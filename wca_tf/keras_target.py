@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from wca_tf.attacks import Attack
 from wca_tf.attacks.declarations import Transfer
-from wca_tf.classifier import StochasticClassifier
 from wca_tf.config import expand
 from wca_tf.errors import InputError
 from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in
-from wca_tf.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
 
 
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:

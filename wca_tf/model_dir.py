@@ -11,9 +11,12 @@ model_dir/
 """
 
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import platform
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +25,28 @@ import keras
 from wca_tf import __version__, files
 from wca_tf.config import TrainConfig
 from wca_tf.data.examples import Examples
+from wca_tf.defences import parse_defence
 from wca_tf.errors import InputError, one_line
-from wca_tf.model import WCANet
+from wca_tf.nets.classifier import StochasticClassifier
 
-SCHEMA = 1
+SCHEMA = 2
 SELECTION_METRIC = "val_accuracy"
 # Where the data are, and how many devices share the work, does not change what is trained.
 NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
 # Directories may move: what counts is whether one was given.
-PATHS = ("train_noise_on",)
+PATHS = ("initial_weights",)
+
+
+def _same_defence(left: str, right: str) -> bool:
+    return parse_defence(left) == parse_defence(right)
+
+
+def _both_given(left: str, right: str) -> bool:
+    return bool(left) == bool(right)
+
+
+# How two values of a flag compare, where it is not by being equal.
+SAME: dict[str, Callable[[Any, Any], bool]] = {"defence": _same_defence, **dict.fromkeys(PATHS, _both_given)}
 
 
 class ModelDirectory:
@@ -54,7 +70,7 @@ class ModelDirectory:
             return
         stored = dataclasses.asdict(self.train_config())
         for name, value in dataclasses.asdict(config).items():
-            same = bool(stored[name]) == bool(value) if name in PATHS else stored[name] == value
+            same = SAME[name](stored[name], value) if name in SAME else stored[name] == value
             if name not in NOT_COMPARED and not same:
                 raise InputError(
                     f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
@@ -136,24 +152,46 @@ def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
     return max(lines, key=lambda line: line.get(SELECTION_METRIC, line["epoch"]))
 
 
-def save_model(model: WCANet, path: Path) -> None:
+def save_model(model: StochasticClassifier, path: Path) -> None:
     """Write a `.keras` file, with the optimizer's state and the random stream's, atomically."""
     files.write_atomically(path, model.save)
 
 
-def load_model(path: Path) -> WCANet:
-    """Read a `.keras` file; raises InputError when it is absent, truncated or no WCANet."""
+def load_model(path: Path) -> StochasticClassifier:
+    """Read a `.keras` file; raises InputError when it is absent, truncated or no net of this package."""
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
     try:
+        _import_classes(path)
         model = keras.models.load_model(path)
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
         raise InputError(
             f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
         ) from None
-    if not isinstance(model, WCANet):
-        raise InputError(f"expected a WCANet in {path}, received {type(model).__name__}")
+    if not isinstance(model, StochasticClassifier):
+        raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
     return model
+
+
+def _import_classes(path: Path) -> None:
+    """Import the modules of this package whose classes a `.keras` file names: Keras imports its own alone."""
+    with zipfile.ZipFile(path) as stored:
+        described = json.loads(stored.read("config.json"))
+    for module in sorted(set(_modules(described))):
+        if module.split(".")[0] == __name__.split(".")[0]:
+            importlib.import_module(module)
+
+
+def _modules(described: Any) -> Iterator[str]:
+    """Yield the module of each object that a Keras configuration describes."""
+    if isinstance(described, dict):
+        if isinstance(described.get("module"), str):
+            yield described["module"]
+        for value in described.values():
+            yield from _modules(value)
+    elif isinstance(described, list):
+        for value in described:
+            yield from _modules(value)
 
 
 def versions() -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 import keras
 
-from wca_tf.model import WCANet
+from wca_tf.nets.classifier import StochasticClassifier
 
 # float16's normal numbers, 6e-5 to 65,504, then stand for gradients of 6e-8 to 64; beyond, the run ends as diverged.
 LOSS_SCALE = {"mixed_float16": 1024.0}
 
 
 def compile_model(
-    model: WCANet,
+    model: StochasticClassifier,
     learning_rate: float,
     steps: int,
     schedule: str = "steps",

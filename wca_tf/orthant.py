@@ -35,7 +35,7 @@ def probability_correct(
     Args:
         noise_free_logits: mu [B, C].
         labels: y [B], whole numbers in [0, C).
-        logit_scale: A [C, D]; zero for a deterministic net.
+        logit_scale: A [C, D], or [B, C, D] where each image has its own; zero for a deterministic net.
         tolerance: the error to reach, if the most points allowed reach it.
         seed: decides the scramblings. Neither they nor the result of an example depend on the batch.
 
@@ -68,7 +68,10 @@ def _ordered_differences(mean: np.ndarray, labels: np.ndarray, scale: np.ndarray
     rows = np.arange(len(mean))[:, np.newaxis]
     rivals = np.arange(mean.shape[1] - 1)[np.newaxis] + (np.arange(mean.shape[1] - 1) >= labels[:, np.newaxis])
     upper = mean[rows, labels[:, np.newaxis]] - mean[rows, rivals]
-    differences = scale[labels][:, np.newaxis] - scale[rivals]
+    if scale.ndim == 3:
+        differences = scale[rows, labels[:, np.newaxis]] - scale[rows, rivals]
+    else:
+        differences = scale[labels][:, np.newaxis] - scale[rivals]
     deviations = np.linalg.norm(differences, axis=2)
     order = np.argsort(_standardise(upper, deviations), axis=1, kind="stable")
     return np.take_along_axis(upper, order, 1), np.take_along_axis(differences, order[..., np.newaxis], 1)

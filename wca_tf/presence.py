@@ -50,9 +50,9 @@ def check_model_present(model_dir: str | None) -> Path:
 
 
 def check_source_present(config: TrainConfig) -> None:
-    """Raise InputError when the net that the noise is to be trained on is not there."""
-    if config.train_noise_on and not (expand(config.train_noise_on) / "model.keras").is_file():
-        raise InputError(f"expected a trained net in --train_noise_on={config.train_noise_on}: there is none")
+    """Raise InputError when the net to start from is not there."""
+    if config.initial_weights and not (expand(config.initial_weights) / "model.keras").is_file():
+        raise InputError(f"expected a trained net in --initial_weights={config.initial_weights}: there is none")
 
 
 def check_sources_present(config: EvaluateConfig) -> None:

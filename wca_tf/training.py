@@ -12,13 +12,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.adversarial import adversary
-from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.config import TrainConfig, expand
-from wca_tf.constraints import constraints
 from wca_tf.data.batches import evaluation_batches, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
+from wca_tf.defences import NetRequest
 from wca_tf.distribution.cluster import is_chief, would_be_chief
 from wca_tf.distribution.strategy import (
     check_same_everywhere,
@@ -31,8 +29,8 @@ from wca_tf.distribution.strategy import (
 )
 from wca_tf.errors import InputError
 from wca_tf.files import exclusive_directory, remove_leftovers, sha256_of_arrays
-from wca_tf.model import WCANet
 from wca_tf.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
+from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.optimizer import compile_model
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import keras_seed
@@ -70,8 +68,8 @@ def _train(directory: ModelDirectory, config: TrainConfig) -> dict[str, float]:
     check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
     with strategy.scope():
         model = new_model(config, training)  # before anything is written: it may refuse
-        if config.train_noise_on and not directory.backup.exists():
-            take_weights(model, config.train_noise_on)
+        if config.initial_weights and not directory.backup.exists():
+            take_weights(model, config.initial_weights)
         with one_writer(strategy, directory.path) as path:
             return _train_in(ModelDirectory(path), config, model, training, validation, strategy)
 
@@ -79,7 +77,7 @@ def _train(directory: ModelDirectory, config: TrainConfig) -> dict[str, float]:
 def _train_in(
     directory: ModelDirectory,
     config: TrainConfig,
-    model: WCANet,
+    model: StochasticClassifier,
     training: Examples,
     validation: Examples | None,
     strategy: tf.distribute.Strategy,
@@ -94,7 +92,9 @@ def _train_in(
         if directory.backup.exists():
             directory.check_same_dataset(training, training=True)
             model = load_model(directory.backup)
-        model.adversary = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
+        if config.adversarial != "none":
+            attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
+            model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
         synchronise_batch_normalisation(model, strategy)
         if not directory.config.exists():
             directory.write_config(config, training)
@@ -104,13 +104,15 @@ def _train_in(
     return directory.best_epoch()
 
 
-def new_model(config: TrainConfig, training: Examples) -> WCANet:
+def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
     """A compiled, untrained model; its weights depend on the configuration's seed alone."""
     pixel_mean, pixel_std = training.pixel_statistics()
-    if config.compat == "official" and len(pixel_mean) == 1:  # the authors feed grey images as they are
-        pixel_mean, pixel_std = (0.0,), (1.0,)
+    shape, num_classes = training.image_shape, len(training.class_names)
+    request = NetRequest(shape, num_classes, pixel_mean, pixel_std, config.backbone, config.precision, config.seed)
     with keras_seed(config.seed):
-        model = _build_model(config, training, pixel_mean, pixel_std)
+        model = config.parsed_defence.build(request)
+        model.build((None, *shape))
+    model.defence = config.defence
     steps = config.epochs * (len(training) // config.batch_size)
     compile_model(
         model, config.learning_rate, steps, config.learning_rate_schedule, config.precision, config.jit_compile
@@ -118,49 +120,25 @@ def new_model(config: TrainConfig, training: Examples) -> WCANet:
     return model
 
 
-def _build_model(
-    config: TrainConfig, training: Examples, pixel_mean: tuple[float, ...], pixel_std: tuple[float, ...]
-) -> WCANet:
-    model = WCANet(
-        build_backbone(config.backbone, training.image_shape, config.precision),
-        num_classes=len(training.class_names),
-        feature_dim=config.feature_dim,
-        covariance=config.covariance,
-        bottleneck_activation=BACKBONES[config.backbone][1],
-        pixel_mean=pixel_mean,
-        pixel_std=pixel_std,
-        weight_decay=config.weight_decay if config.regularizer == "penalty" else 0.0,
-        seed=config.seed,
-        compat=config.compat,
-        noise_alone=bool(config.train_noise_on),
-    )
-    model.build((None, *training.image_shape))
-    return model
-
-
-def take_weights(model: WCANet, model_dir: str) -> None:
-    """Give `model` the features and weights of the trained undefended net in `model_dir` (paper, E3).
+def take_weights(model: StochasticClassifier, model_dir: str) -> None:
+    """Give `model` the features and weights of the trained net in `model_dir`, all but its noise (paper, E3).
 
     Raises:
-        InputError: a directory without a finished run, a net with noise, or of another shape.
+        InputError: a directory without a finished run, or a net of other parts or shapes.
     """
     directory = ModelDirectory(expand(model_dir))
     if not directory.last.exists():
-        raise InputError(f"expected a finished run of bin/train in {model_dir}, to train the noise on its net")
-    source = load_model(directory.best)
-    if source.covariance != "none":
-        raise InputError(f"expected a net trained with --covariance=none in {model_dir}, received {source.covariance}")
-    for name in ("backbone", "bottleneck", "classifier"):
-        mine, theirs = (getattr(net, name).weights for net in (model, source))
-        if [weight.shape for weight in mine] != [weight.shape for weight in theirs]:
-            raise InputError(
-                f"expected the same backbone, feature_dim and images as in {model_dir}: its {name} differs"
-            )
-        getattr(model, name).set_weights([weight.numpy() for weight in theirs])
+        raise InputError(f"expected a finished run of bin/train in {model_dir}, to start from its net")
+    mine, theirs = (net.deterministic_layers for net in (model, load_model(directory.best)))
+    for name, layer in mine.items():
+        source = theirs[name].weights if name in theirs else []
+        if [weight.shape for weight in layer.weights] != [weight.shape for weight in source]:
+            raise InputError(f"expected the same backbone, defence and images as in {model_dir}: its {name} differs")
+        layer.set_weights([weight.numpy() for weight in source])
 
 
 def _fit(
-    model: WCANet,
+    model: StochasticClassifier,
     config: TrainConfig,
     directory: ModelDirectory,
     training: Examples,
@@ -170,7 +148,7 @@ def _fit(
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch)
-    callbacks = [*constraints(config), recorder]
+    callbacks = [*config.parsed_defence.callbacks(), recorder]
     progress = [TrainingProgress(steps, config.epochs, first_epoch)] if is_chief() else []
     if is_chief():
         callbacks += [keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False), *progress]

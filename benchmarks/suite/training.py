@@ -15,7 +15,7 @@ from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
 from wca_tf.data.examples import Examples
-from wca_tf.targets import RandomNetTarget
+from wca_tf.nets.targets import RandomNetTarget
 from wca_tf.training import new_model
 
 EPSILON = 8 / 255  # the paper's, of adversarial training

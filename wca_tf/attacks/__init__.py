@@ -1,8 +1,8 @@
 """Attacks by name. This module is free of TensorFlow, which an attack imports when it is called.
 
 An attack is a frozen declaration of its options (declarations.py) and a pure call, `attack(model, images, labels,
-epsilon)`, that returns adversarial images and what they do (attack.py). It sees a `Target` (wca_tf.targets), never a
-model. Its geometry is in balls.py, what it maximises in objectives.py.
+epsilon)`, that returns adversarial images and what they do (attack.py). It sees a `Target` (wca_tf.nets.targets), never
+a model. Its geometry is in balls.py, what it maximises in objectives.py.
 """
 
 from typing import Any

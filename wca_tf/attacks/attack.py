@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from wca_tf.attacks.batch import Batch
-    from wca_tf.targets import Target
+    from wca_tf.nets.targets import Target
 
 OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
 NORMS = ("linf", "l2")

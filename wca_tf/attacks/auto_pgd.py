@@ -10,8 +10,8 @@ from wca_tf.attacks.balls import BALLS, Ball
 from wca_tf.attacks.batch import Batch, per_image
 from wca_tf.attacks.declarations import AutoPGD
 from wca_tf.attacks.gradients import Ascent, expected_gradient, selection_survival
+from wca_tf.nets.targets import Target
 from wca_tf.seeds import fold_in
-from wca_tf.targets import Target
 
 MOMENTUM = 0.75  # alpha of the paper
 

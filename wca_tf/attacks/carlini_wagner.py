@@ -8,8 +8,8 @@ import tensorflow as tf
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.declarations import CarliniWagner
 from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.nets.targets import Target, open_rows
 from wca_tf.seeds import fold_in
-from wca_tf.targets import Target, open_rows
 
 # Keeps pixels of 0 and 1 at finite places in tanh space.
 SHRINK = 0.999999

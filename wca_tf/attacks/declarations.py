@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from wca_tf.attacks.batch import Batch
-    from wca_tf.targets import Target
+    from wca_tf.nets.targets import Target
 
 BOUND = "an image is lost when its P(correct) is at most this"
 EACH_STEP = "a step's length over epsilon"
@@ -131,7 +131,7 @@ class Adaptive(WorstCase):
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
     def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
-        from wca_tf.targets import has_noise, is_gaussian
+        from wca_tf.nets.targets import has_noise, is_gaussian
 
         shared: dict[str, Any] = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
         gaussian = target is None or is_gaussian(target)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.objectives import OBJECTIVES, survival_of
+from wca_tf.nets.targets import CHEAP_DRAWS, Target
 from wca_tf.seeds import make_seed
-from wca_tf.targets import CHEAP_DRAWS, Target
 
 ZERO = tf.UnconnectedGradients.ZERO
 SMALLEST = 2.0**-120  # what is below float32's normal numbers, 2⁻¹²⁶, counts as zero on a CPU

@@ -9,8 +9,8 @@ from wca_tf.attacks.declarations import NPixel
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import drawn_for, mean_over_draws
 from wca_tf.attacks.objectives import survival_of
+from wca_tf.nets.targets import Target, open_rows
 from wca_tf.seeds import fold_in
-from wca_tf.targets import Target, open_rows
 
 # Candidate images in memory at a time.
 IMAGES_PER_PASS = 1000

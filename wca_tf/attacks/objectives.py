@@ -12,8 +12,8 @@ import tensorflow as tf
 from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
 from wca_tf.errors import InputError
+from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
 from wca_tf.seeds import make_seed
-from wca_tf.targets import HeadNoiseTarget, Target, is_gaussian
 
 # The target's type is each objective's own: `check_objective` says who can give what.
 Objective = Callable[..., tf.Tensor]
@@ -46,7 +46,9 @@ def negative_z_margin(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.T
     Its steps are stronger than those of the hard minimum, whose nearest rival changes from step to step.
     """
     sign, classes = _goal(batch)
-    return -sign * alignment.soft_z_margin(target.noise_free_logits(features), classes, target.difference_scale)
+    return -sign * alignment.soft_z_margin(
+        target.noise_free_logits(features), classes, target.difference_scale(features)
+    )
 
 
 def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:

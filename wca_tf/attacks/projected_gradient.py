@@ -10,8 +10,8 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.nets.targets import Target
 from wca_tf.seeds import fold_in
-from wca_tf.targets import Target
 
 
 def projected_gradient(

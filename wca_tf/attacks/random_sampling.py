@@ -6,8 +6,8 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch, per_image
 from wca_tf.attacks.declarations import RandomSampling
 from wca_tf.attacks.gradients import survival
+from wca_tf.nets.targets import Target
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import Target
 
 
 def random_sampling(

@@ -15,8 +15,8 @@ from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.data.examples import check_labels
 from wca_tf.errors import InputError, NonFiniteError
+from wca_tf.nets.targets import Target
 from wca_tf.seeds import make_seed
-from wca_tf.targets import Target
 
 
 class Perturbed(NamedTuple):

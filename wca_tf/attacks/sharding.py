@@ -6,15 +6,15 @@ from typing import Any
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.targets import Target, is_gaussian
+from wca_tf.nets.targets import Target
 
 
 def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     """A graph of `function`, traced once per target, shape of images and other arguments that are no tensors.
 
     Under a strategy of several replicas each computes its share of the rows, the last one filled up, and all results
-    are gathered in the batch's order; every worker gets all. A net with noise anywhere stays on one device: its draws
-    depend on an image's place in the batch.
+    are gathered in the batch's order; every worker gets all. A net whose draws depend on an image's place in the
+    batch stays on one device.
 
     Args:
         function: (target, batch, *others) -> tensors [B, ...], each row of which depends on its own row of the batch
@@ -29,7 +29,7 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(target: Target, batch: Batch, *others: Any) -> Any:
         strategy = tf.distribute.get_strategy()
         replicas = strategy.num_replicas_in_sync
-        if replicas == 1 or not is_gaussian(target):
+        if replicas == 1 or not target.own_draws:
             return graph(target, batch, *others)
         rows = len(batch.images)
         size = -(-rows // replicas)

@@ -15,8 +15,8 @@ import tensorflow as tf
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.declarations import Square
 from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.nets.targets import Target, open_rows
 from wca_tf.seeds import fold_in, uniform_by_index
-from wca_tf.targets import Target, open_rows
 
 # The share of pixels is halved after so many of 10,000 proposals; the schedule is stretched to the number of queries.
 HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)

@@ -7,8 +7,8 @@ from wca_tf.attacks.declarations import ProjectedGradient, Transfer
 from wca_tf.attacks.objectives import check_objective
 from wca_tf.attacks.projected_gradient import projected_gradient
 from wca_tf.errors import InputError
+from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget, Target
 from wca_tf.seeds import make_seed
-from wca_tf.targets import HeadNoiseTarget, RandomNetTarget, Target
 
 
 def transfer(attack: Transfer, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

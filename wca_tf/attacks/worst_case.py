@@ -5,8 +5,8 @@ import tensorflow as tf
 from wca_tf.attacks.attack import WorstCase
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.nets.targets import Target, open_rows
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import Target, open_rows
 
 
 def worst_of_rounds(attack: WorstCase, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

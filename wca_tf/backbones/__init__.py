@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from wca_tf.backbones.layer_factory import LayerFactory
 from wca_tf.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,16 +18,22 @@ BACKBONES: dict[str, tuple[str, str | None]] = {
 }
 
 
-def build_backbone(name: str, image_shape: tuple[int, int, int], precision: str = "float32") -> "keras.Model":
-    """A Keras model [B, H, W, channels] -> [B, features].
+def build_backbone(
+    name: str,
+    image_shape: tuple[int, int, int],
+    precision: str = "float32",
+    layers: type[LayerFactory] = LayerFactory,
+) -> "keras.Model":
+    """Return a Keras model [B, H, W, channels] -> [B, features].
 
     Args:
         name: one of `BACKBONES`.
         image_shape: (H, W, channels).
         precision: the layers' Keras dtype policy, such as "float32" or "mixed_bfloat16".
+        layers: makes the layers; a defence's own puts noise on activations or weights.
 
     Raises:
-        InputError: unknown name, or images too small for the backbone.
+        InputError: unknown name; images too small for the backbone; layers of one's own where it takes none.
 
     >>> build_backbone("lenet_plus_plus", (28, 28, 1)).output_shape
     (None, 2048)
@@ -34,4 +41,4 @@ def build_backbone(name: str, image_shape: tuple[int, int, int], precision: str 
     if name not in BACKBONES:
         raise InputError(f"expected a backbone among {', '.join(BACKBONES)}; received {name!r}")
     module = importlib.import_module(BACKBONES[name][0])
-    return getattr(module, name)(image_shape, precision)
+    return getattr(module, name)(image_shape, layers(precision))

@@ -2,6 +2,7 @@
 
 import keras
 
+from wca_tf.backbones.layer_factory import LayerFactory
 from wca_tf.backbones.prelu import PReLU
 from wca_tf.errors import InputError
 
@@ -9,7 +10,7 @@ FILTERS = (32, 32, 64, 64, 128, 128)
 KERNEL_SIZE = 5
 
 
-def lenet_plus_plus(image_shape: tuple[int, int, int], precision: str = "float32") -> keras.Model:
+def lenet_plus_plus(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Six 5×5 convolutions without padding or pooling, each with a PReLU per channel; 28×28 images give 2048 features.
 
     Raises:
@@ -19,11 +20,10 @@ def lenet_plus_plus(image_shape: tuple[int, int, int], precision: str = "float32
     if min(image_shape[:2]) < smallest:
         raise InputError(f"lenet_plus_plus expects images of {smallest}×{smallest} or more, received {image_shape}")
     images = keras.Input(image_shape, name="images")
-    features = images
+    features = layers.images(images)
     for filters in FILTERS:
-        features = keras.layers.Conv2D(filters, KERNEL_SIZE, dtype=precision)(features)
+        features = layers.block(layers.convolution(features, filters, KERNEL_SIZE))
         # 0.25: the start value of PReLU's authors (He et al., ICCV 2015).
-        features = PReLU(alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2], dtype=precision)(
-            features
-        )
-    return keras.Model(images, keras.layers.Flatten(dtype=precision)(features), name="lenet_plus_plus")
+        start = keras.initializers.Constant(0.25)
+        features = PReLU(alpha_initializer=start, shared_axes=[1, 2], dtype=layers.precision)(features)
+    return keras.Model(images, keras.layers.Flatten(dtype=layers.precision)(features), name="lenet_plus_plus")

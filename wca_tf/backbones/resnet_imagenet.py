@@ -3,25 +3,28 @@
 import keras
 import keras_cv  # type: ignore[import-untyped]
 
+from wca_tf.backbones.layer_factory import LayerFactory
 from wca_tf.errors import InputError
 
 SMALLEST_SIZE = 32  # of which stem, pooling and three stages leave one position
 
 
-def resnet18_imagenet(image_shape: tuple[int, int, int], precision: str = "float32") -> keras.Model:
+def resnet18_imagenet(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Four stages of two basic blocks with 64, 128, 256, 512 filters, then global average pooling: 512 features.
 
     It is a plain Keras model: a file saved from it loads without KerasCV.
 
     Raises:
-        InputError: images smaller than 32×32.
+        InputError: images smaller than 32×32; layers of one's own, since KerasCV makes its own.
     """
+    if type(layers) is not LayerFactory:
+        raise InputError("expected a backbone whose layers a defence can replace, received resnet18_imagenet")
     if min(image_shape[:2]) < SMALLEST_SIZE:
         smallest = f"{SMALLEST_SIZE}×{SMALLEST_SIZE}"
         raise InputError(f"resnet18_imagenet expects images of {smallest} or more, received {image_shape}")
     images = keras.Input(image_shape, name="images")
     policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision)  # KerasCV's layers take theirs from here
+    keras.config.set_dtype_policy(layers.precision)  # KerasCV's layers take theirs from here
     try:
         source = keras_cv.models.ResNetBackbone(
             stackwise_filters=[64, 128, 256, 512],

@@ -18,9 +18,9 @@ from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.errors import InputError
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed, normal_by_index
-from wca_tf.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
 
 QUERIES = (1, 10, 100)
 # Folded into the evaluation's seed, so that the draws that judge are none of the draws that an attack saw.
@@ -109,13 +109,14 @@ def judge(
     Raises:
         InputError: logits that are NaN or Inf.
     """
-    if isinstance(target, RandomNetTarget):
+    if not isinstance(target, HeadNoiseTarget):
         return _judge_by_draws(target, images, labels, np.asarray(indices), make_seed(seed))
     batch = Batch(images, *(tf.cast(values, tf.int64) for values in (labels, indices)))
     mean, noisy, z_margins = (value.numpy() for value in _logits(target, batch, make_seed(seed)))
     _check_finite(mean)
     labels = np.asarray(labels)
-    probability, error = probability_correct(mean, labels, target.logit_scale.numpy())
+    scale = target.scale_of(target.features(images)) if target.scale_per_image else target.logit_scale
+    probability, error = probability_correct(mean, labels, scale.numpy())
     return Judgement(
         correct=noisy.argmax(axis=1) == labels,
         noise_free_correct=(mean.argmax(axis=1) == labels).astype(np.float64),
@@ -131,7 +132,7 @@ def _judge_by_draws(
     target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: np.ndarray, seed: tf.Tensor
 ) -> Judgement:
     classes = tf.cast(labels, tf.int64)
-    hits, margins = (values.numpy() for values in _draws(target, images, classes, fold_in(seed, JUDGING_DRAW)))
+    hits, margins = (values.numpy() for values in _draws(target, images, classes, indices, fold_in(seed, JUDGING_DRAW)))
     _check_finite(margins)
     noise_free = np.full(len(classes), np.nan)
     if target.noise_free_logits is not None:
@@ -151,10 +152,10 @@ def _judge_by_draws(
 
 @tf.function(jit_compile=False)
 def _draws(
-    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor
+    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """(whether each draw is correct, its margin), each [draws, B]."""
-    logits = target.logits(images, seed, ESTIMATING_DRAWS)
+    logits = target.logits(images, seed, ESTIMATING_DRAWS, tf.cast(indices, tf.int64))
     return tf.argmax(logits, axis=-1) == labels, alignment.margin(logits, labels)
 
 
@@ -166,10 +167,14 @@ def _check_finite(values: np.ndarray) -> None:
 @sharded_graph
 def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Noise-free logits [B, C], logits under one draw per image [B, C], z-margins [B]."""
-    mean = target.noise_free_logits(target.features(batch.images))
-    draw = normal_by_index(fold_in(seed, JUDGING_DRAW), batch.indices, (target.logit_scale.shape[1],))
-    noisy = mean + tf.matmul(draw, target.logit_scale, transpose_b=True)
-    return mean, noisy, alignment.z_margin(mean, batch.labels, target.difference_scale)
+    features = target.features(batch.images)
+    mean, scale = target.noise_free_logits(features), target.scale_of(features)
+    draw = normal_by_index(fold_in(seed, JUDGING_DRAW), batch.indices, (scale.shape[-1],))
+    if target.scale_per_image:
+        noise = tf.einsum("br,bcr->bc", draw, scale)
+    else:
+        noise = tf.matmul(draw, scale, transpose_b=True)
+    return mean, mean + noise, alignment.z_margin(mean, batch.labels, target.difference_scale(features))
 
 
 def percent(value: Number | float | None) -> str:

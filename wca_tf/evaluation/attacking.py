@@ -23,9 +23,9 @@ from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
 from wca_tf.keras_target import with_source
 from wca_tf.model_dir import ModelDirectory
+from wca_tf.nets.targets import AnyTarget
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import fold_in, make_seed, uniform_by_index
-from wca_tf.targets import AnyTarget, is_gaussian
 
 Nets = tuple[AnyTarget, AnyTarget]  # what attacks see, and what judges
 # A forward pass without a backward one, in passes with both: for the estimate of the time left alone.
@@ -168,7 +168,7 @@ def _attack_all(
     progress.set_description(described[0] + radius, refresh=False)
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
-    size = settings.batch_size if is_gaussian(nets[0]) else _size_in_blocks(settings.batch_size)
+    size = settings.batch_size if nets[0].own_draws else _size_in_blocks(settings.batch_size)
     for batch in _padded_batches(examples, size, done):
         part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
@@ -191,7 +191,7 @@ def _attack_batch(
     attack, (attacked, target) = trial.attack, nets
     images, labels, indices, count = batch
     seed = attacking_seed = make_seed(settings.seed)
-    own_draws = is_gaussian(attacked)
+    own_draws = attacked.own_draws
     if not own_draws:  # images share the draws of an attack: those of a block alone, so that their luck averages out
         attacking_seed = fold_in(seed, BLOCK, indices[0] // BLOCK_SIZE)
     started = time.monotonic()

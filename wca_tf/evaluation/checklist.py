@@ -25,7 +25,7 @@ from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, run_attack
 from wca_tf.evaluation.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.self_test import as_criterion, run_self_test
-from wca_tf.targets import AnyTarget, answers_alike, has_noise, is_gaussian
+from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise, is_gaussian
 
 # Raise it with every change of what is checked or how: a list of another number is made again.
 CHECKLIST_ALGORITHM = 4

@@ -14,8 +14,8 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.attacking import Settings, Trial, run_attacks
 from wca_tf.evaluation.outcomes import Outcome
+from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise
 from wca_tf.seeds import fold_in, make_seed
-from wca_tf.targets import AnyTarget, answers_alike, has_noise
 
 DRAWS = 8  # of one alone the mean over images deviates by about two points
 KNOWN_DRAW = 4  # folded into the evaluation's seed, then the draw's number (attacking.py has the other uses)

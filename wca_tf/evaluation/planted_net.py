@@ -13,8 +13,8 @@ import tensorflow as tf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from wca_tf.attacks.n_pixel import paint
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
 from wca_tf.seeds import make_seed
-from wca_tf.targets import AnyTarget, HeadNoiseTarget
 
 # Random points that the read-out calls the clean image's class.
 POINTS = 500
@@ -47,7 +47,7 @@ class PlantedNet:
         self._weight = tf.Variable(tf.zeros([1]), shape=[None], trainable=False)
         self._bias = tf.Variable(0.0, trainable=False)
         # A net's fixed draw may be another for each place in a batch: each image is looked at alone, as when attacked.
-        self._of_many = self.features if isinstance(target, HeadNoiseTarget) else self._one_by_one
+        self._of_many = self.features if is_gaussian(target) else self._one_by_one
         # Independent noise on each class, so that each difference of two deviates by `noise`.
         logit_scale = self.noise / math.sqrt(2) * tf.eye(CLASSES)
         self.target = HeadNoiseTarget(self.features, self.read_out, logit_scale)
@@ -135,7 +135,7 @@ def _fit_read_out(features: np.ndarray, margin: float, extreme: bool) -> tuple[i
 
 def _features(target: AnyTarget) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return what the read-out reads: the features, or for noise anywhere the logits of one fixed draw."""
-    if isinstance(target, HeadNoiseTarget):
+    if is_gaussian(target):
         return target.features
     fixed = target.with_fixed_draw(make_seed(0))
 

@@ -23,7 +23,6 @@ import tensorflow as tf
 from wca_tf import files
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.classifier import StochasticClassifier
 from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
@@ -39,9 +38,9 @@ from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
 from wca_tf.evaluation.summary import summarise
 from wca_tf.inference_copy import inference_copy
 from wca_tf.keras_target import target_of
-from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
-from wca_tf.targets import AnyTarget, RandomNetTarget
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.targets import AnyTarget, has_noise
 
 FULL_SEARCHES = Searches()
 # Written before results.json.
@@ -110,14 +109,14 @@ def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarge
     return _averaged(target_of(inference_copy(model, config.attack_precision)), config)
 
 
-def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, WCANet, Examples]:
+def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, StochasticClassifier, Examples]:
     """A training run, its best model and the images to evaluate it on, checked to belong together."""
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
     model = load_model(directory.best)
     examples = load_evaluation_examples(config, train_config)
     directory.check_same_dataset(examples)
-    if (model.num_classes, model.covariance) != (len(examples.class_names), train_config.covariance):
+    if (model.num_classes, model.defence) != (len(examples.class_names), train_config.defence):
         raise InputError(f"{directory.best} is not the model that {directory.config} describes")
     return directory, model, examples
 
@@ -178,7 +177,7 @@ def _evaluate(
     model: Any,
     searches: Searches = FULL_SEARCHES,
 ) -> dict[str, Any]:
-    if isinstance(target, RandomNetTarget):  # an image's draws may depend on its place in the batch
+    if not target.own_draws:  # an image's draws may depend on its place in the batch
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
     if config.checklist and len(examples) < FEWEST:
         raise InputError(f"the checklist expects {FEWEST} images or more, received {len(examples)}")
@@ -203,18 +202,22 @@ def _evaluate(
         told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
         seconds = round(sum(outcome.seconds for outcome in outcomes), 1)
         results = {**told, "versions": versions(), "seconds": seconds, **summarise(outcomes), "checklist": checklist}
-        _write(report, results, outcomes, examples, model if isinstance(model, WCANet) else None)
+        _write(report, results, outcomes, examples, model, has_noise(target))
     print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results
 
 
 def _write(
-    report: Path, results: dict[str, Any], outcomes: list[Outcome], examples: Examples, model: WCANet | None
+    report: Path, results: dict[str, Any], outcomes: list[Outcome], examples: Examples, model: Any, noisy: bool
 ) -> None:
     """Write what an evaluation leaves; results.json last, which says that it is complete."""
     arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels)
     files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
-    write_report(report, results, outcomes, examples, model)
+    sections = []
+    if isinstance(model, StochasticClassifier):
+        average_draws = results["config"].get("average_draws", 1)
+        sections = model.report_sections(examples, outcomes[0].judgement.z_margin, average_draws)
+    write_report(report, results, outcomes, examples, sections, noisy)
     files.write_json(report / "results.json", results)
 
 

@@ -20,9 +20,9 @@ from wca_tf.attacks.run import perturbed, zero_gradients
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.planted_net import PlantedNet, Reach, Surroundings
+from wca_tf.nets.targets import AnyTarget, answers_alike
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import make_seed
-from wca_tf.targets import AnyTarget, answers_alike
 
 IMAGES = 10
 CLEAN_CLASS = np.array([0])  # the planted net's, of the clean image

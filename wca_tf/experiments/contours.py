@@ -56,7 +56,7 @@ def angles_to_axes(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 def _head(model_dir: Path) -> tuple[np.ndarray, np.ndarray]:
     """W [D, C] and L [D, D] of a trained net."""
     model = load_model(ModelDirectory(model_dir).best)
-    return model.classifier.kernel.numpy(), model.noise.scale_tril.numpy()  # type: ignore[union-attr]
+    return model.classifier.kernel.numpy(), model.noise.scale_tril.numpy()
 
 
 def _draw(axis: Axes, weights: np.ndarray, covariance: np.ndarray, title: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib import ticker
 from matplotlib.patches import Rectangle
 
+from wca_tf.defences.wca.net import NOISE_METRICS
 from wca_tf.errors import InputError
 from wca_tf.evaluation.checklist import FEWEST, IMAGES
 from wca_tf.evaluation.report.figures import COLOURS
@@ -14,7 +15,6 @@ from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
-from wca_tf.model import NOISE_METRICS
 from wca_tf.model_dir import ModelDirectory
 
 ATTACKS = ["fgsm", "pgd", "z_margin"]

@@ -75,7 +75,7 @@ class Run:
         if changes["dataset"] == FOLDER:
             changes["dataset"] += self.config.mini_imagenet
         if variant == "noise_alone":
-            changes["train_noise_on"] = str(self.model_dir(dataset, "none"))
+            changes["initial_weights"] = str(self.model_dir(dataset, "none"))
         data_dir, download = self.config.tfds_data_dir, self.config.download
         return TrainConfig(tfds_data_dir=data_dir, download=download, strategy=STRATEGY, **changes)
 

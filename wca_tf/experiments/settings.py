@@ -47,32 +47,32 @@ PAPER: dict[str, Changes] = {
     "fashion_mnist": {"dataset": "fashion_mnist", "learning_rate": 1e-4},
     "cifar10": {**_RESNET, "dataset": "cifar10"},
     "cifar10_wide": {**_RESNET, "dataset": "cifar10", "backbone": "wide_resnet34_10"},
-    "cifar100": {**_RESNET, "dataset": "cifar100", "feature_dim": 256},
+    "cifar100": {**_RESNET, "dataset": "cifar100"},
     "svhn_cropped": {**_RESNET, "dataset": "svhn_cropped", "augmentation": "none"},
     "imagenette": {**_IMAGENET, "dataset": "imagenette/160px-v2", "image_size": 160},
-    "mini_imagenet": {**_IMAGENET, "dataset": FOLDER, "image_size": 84, "feature_dim": 256},
+    "mini_imagenet": {**_IMAGENET, "dataset": FOLDER, "image_size": 84},
     "mnist": {"dataset": "mnist", "learning_rate": 1e-4},
     "digits": {"dataset": "digits"},
 }
 PAPER_EPOCHS = 600
+FEATURE_DIMS = {"cifar100": 256, "mini_imagenet": 256}  # of 100 classes; else 32
 
 _UNDEFENDED: Changes = {
-    "covariance": "none",
+    "defence": "none",
     "learning_rate": 1e-3,
     "learning_rate_schedule": "constant",
-    "weight_decay": 0.0,
 }
 VARIANTS: dict[str, Changes] = {
     "none": _UNDEFENDED,
-    "isotropic": {"covariance": "isotropic"},
-    "anisotropic": {"covariance": "anisotropic"},
-    "constraint": {"regularizer": "constraint"},
-    "noise_alone": {},  # its train_noise_on is the directory of "none"
-    "at": {"adversarial": "at"},
-    "ct_at": {"adversarial": "ct_at"},
+    "isotropic": {"defence": "wca:covariance=isotropic"},
+    "anisotropic": {"defence": "wca"},
+    "constraint": {"defence": "wca:regularizer=constraint"},
+    "noise_alone": {"defence": "wca:noise_alone=true"},  # its initial_weights are those of "none"
+    "at": {"defence": "wca", "adversarial": "at"},
+    "ct_at": {"defence": "wca", "adversarial": "ct_at"},
     "none_at": {**_UNDEFENDED, "adversarial": "at"},
-    "plane_isotropic": {"covariance": "isotropic", "feature_dim": 2},
-    "plane_anisotropic": {"covariance": "anisotropic", "feature_dim": 2},
+    "plane_isotropic": {"defence": "wca:covariance=isotropic:feature_dim=2"},
+    "plane_anisotropic": {"defence": "wca:feature_dim=2"},
 }
 
 
@@ -141,6 +141,8 @@ def check_data_present(config: ReproduceConfig) -> None:
 def train_changes(dataset: str, variant: str, scale: str) -> Changes:
     """What a net's TrainConfig has that is not a default; `dataset` is one of `PAPER`."""
     changes = {"epochs": PAPER_EPOCHS, "learning_rate": 1e-2, **PAPER[dataset], **VARIANTS[variant]}
+    if dataset in FEATURE_DIMS and "feature_dim" not in changes["defence"]:
+        changes["defence"] += f":feature_dim={FEATURE_DIMS[dataset]}"
     if scale == "tiny":
         return {**changes, **_tiny(dataset, variant)}
     return {**changes, **_small(dataset, variant)} if scale == "small" else changes
@@ -177,7 +179,7 @@ def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
     """How a net's training differs from the paper's, as "epochs 10, not 600"."""
     paper = dataclasses.asdict(TrainConfig(**train_changes(dataset, variant, "paper")))
     ours = dataclasses.asdict(config)
-    ignored: tuple[str, ...] = ("tfds_data_dir", "download", "train_noise_on", "seed", "strategy", "jit_compile")
+    ignored: tuple[str, ...] = ("tfds_data_dir", "download", "initial_weights", "seed", "strategy", "jit_compile")
     if dataset == "mini_imagenet" and config.dataset != "digits":
         ignored += ("dataset",)
     return [

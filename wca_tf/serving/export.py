@@ -20,14 +20,14 @@ import tensorflow as tf
 from wca_tf import files
 from wca_tf.config import ExportConfig, expand
 from wca_tf.errors import InputError, one_line
-from wca_tf.model import WCANet
 from wca_tf.model_dir import ModelDirectory, load_model, versions
+from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.serving import warm_up
 from wca_tf.serving.exact import num_points
 from wca_tf.serving.signatures import MAX_SAMPLES, Signatures
 from wca_tf.serving.versions import new_version
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST = Path("assets.extra", "manifest.json")
 NOISE_POLICY = (
     "a fresh draw for every image of every request, from a generator that each process seeds anew; no random state is "
@@ -36,7 +36,7 @@ NOISE_POLICY = (
 
 
 def export(
-    model: WCANet,
+    model: StochasticClassifier,
     export_dir: str | Path,
     *,
     image_shape: Sequence[int],
@@ -70,7 +70,7 @@ def export(
         "version": version,
         "image_shape": list(shape),
         "class_names": list(class_names),
-        **_describe_noise(model),
+        **_describe_noise(signatures),
         "config": _json_values(config),
         "model_sha256": model_sha256,
         "versions": versions(),
@@ -83,7 +83,7 @@ def export(
             raise OSError(errno.ENOSPC, "no space left to write", str(path / str(version))) from None
         extra = (directory / MANIFEST).parent
         extra.mkdir()
-        warm_up.write_warm_up(extra / warm_up.FILE, shape)
+        warm_up.write_warm_up(extra / warm_up.FILE, shape, signatures.has_exact)
         written = sorted(file for file in directory.rglob("*") if file.is_file())
         checksums = {str(file.relative_to(directory)): files.sha256(file) for file in written}
         files.write_json(directory / MANIFEST, {**manifest, "files": checksums})
@@ -94,6 +94,7 @@ def export_model_dir(config: ExportConfig) -> Path:
     """`export` of what bin/train left in a directory: its best epoch, with its classes and configuration."""
     directory = ModelDirectory(expand(config.model_dir))
     stored = directory.read_config()
+    directory.train_config()  # imports a defence of the user's own
     dataset = stored.get("dataset", {})
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")
@@ -108,10 +109,12 @@ def export_model_dir(config: ExportConfig) -> Path:
     )
 
 
-def _check(model: WCANet, image_shape: Sequence[int], class_names: Sequence[str], version: int) -> tuple[int, int, int]:
+def _check(
+    model: StochasticClassifier, image_shape: Sequence[int], class_names: Sequence[str], version: int
+) -> tuple[int, int, int]:
     """The image shape as a tuple; raises InputError for arguments that are none."""
-    if not isinstance(model, WCANet):
-        raise InputError(f"expected a WCANet, received {type(model).__name__}")
+    if not isinstance(model, StochasticClassifier):
+        raise InputError(f"expected a net that bin/train makes, received {type(model).__name__}")
     if not model.built:
         raise InputError("expected a trained model, received one that has not been built")
     if type(version) is not int or version < 1:
@@ -127,14 +130,15 @@ def _check(model: WCANet, image_shape: Sequence[int], class_names: Sequence[str]
     return height, width, channels
 
 
-def _describe_noise(model: WCANet) -> dict[str, Any]:
+def _describe_noise(signatures: Signatures) -> dict[str, Any]:
     """How the export draws, for the manifest."""
-    integrated = model.noise is not None and model.num_classes > 2
+    model, noisy = signatures.model, signatures.sampler.has_noise
+    integrated = noisy and signatures.has_exact and model.num_classes > 2
     return {
-        "covariance": model.covariance,
-        "noise": NOISE_POLICY if model.noise else "none",
+        "defence": model.defence,
+        "noise": NOISE_POLICY if noisy else "none",
         "max_n_samples": MAX_SAMPLES,
-        "exact_points": num_points(model.num_classes) if integrated else None,  # None: a closed form
+        "exact_points": num_points(model.num_classes) if integrated else None,  # None: a closed form, or no `exact`
     }
 
 

@@ -1,4 +1,4 @@
-"""What an export answers: five signatures over a WCANet, each a graph of TensorFlow's own kernels.
+"""What an export answers: its signatures, each a graph of TensorFlow's own kernels.
 
 Shapes: n images, [H, W, channels] each, C classes, S draws. Every signature returns
 
@@ -7,8 +7,7 @@ Shapes: n images, [H, W, channels] each, C classes, S draws. Every signature ret
     class_id       int64 [n]: the class with the largest probability; of several, the one with the largest logit
     class_name     string [n]: its name
 
-Noise is added to the logits as T ε, which is what noise on the features makes of them (`noise_factor`), so that a draw
-costs C numbers and no pass through the net.
+Draws are made by a sampler (samplers.py), anew for every image of every request.
 """
 
 from collections.abc import Callable
@@ -18,12 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.errors import InputError, one_line
-from wca_tf.model import WCANet
-from wca_tf.serving.exact import ClassProbabilities
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.serving.samplers import GaussianSampler, sampler_of
 
 MAX_SAMPLES = 10_000  # of `averaged`: a share of so many draws is within 0.01 of its probability
-# Numbers that one array of draws has at most, unless a single draw for the batch has more: 4 MB.
-CHUNK = 2**20
 
 Answer = dict[str, tf.Tensor]
 
@@ -40,17 +37,18 @@ class Signatures:
         InputError: weights that are NaN or Inf; images that the net does not take.
     """
 
-    def __init__(self, model: WCANet, image_shape: tuple[int, int, int], class_names: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: StochasticClassifier, image_shape: tuple[int, int, int], class_names: tuple[str, ...]
+    ) -> None:
         self.model = model
         self.image_shape = image_shape
         self.class_names = tf.constant(class_names)
-        self.noise_factor = noise_factor(model)
-        self._class_probabilities = ClassProbabilities(self.noise_factor)
         try:
             self._noise_free_logits(tf.zeros([1, *image_shape], tf.uint8))
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             shape = list(image_shape)
             raise InputError(f"expected a model of finite weights for images {shape}: {one_line(error)}") from None
+        self.sampler = sampler_of(model, image_shape)
 
     def archive(self) -> keras.export.ExportArchive:
         """All of them, ready to be written out."""
@@ -60,38 +58,43 @@ class Signatures:
         endpoints: dict[str, tuple[Callable[..., Answer], list[tf.TensorSpec]]] = {
             "serving_default": (self.serving_default, [images]),
             "averaged": (self.averaged, [images, samples]),
-            "exact": (self.exact, [images]),
             "noise_free": (self.noise_free, [images]),
             "image_bytes": (self.image_bytes, [contents]),
         }
+        if self.has_exact:
+            endpoints["exact"] = (self.exact, [images])
         archive = keras.export.ExportArchive()
-        for layer in (self.model.backbone, self.model.bottleneck, self.model.classifier):
-            archive.track(layer)  # and not the noise, whose random state has no place in the file
+        for layer in self.model.deterministic_layers.values():
+            archive.track(layer)  # and no random state, which has no place in the file
         for name, (function, signature) in endpoints.items():
             archive.add_endpoint(name, function, input_signature=signature)
         return archive
 
+    @property
+    def has_exact(self) -> bool:
+        """Whether P(class) can be computed: where the logits are Gaussian, with one covariance for all images."""
+        return isinstance(self.sampler, GaussianSampler)
+
     def serving_default(self, images: tf.Tensor) -> Answer:
         """One fresh draw for each image; probabilities are the softmax of its logits."""
-        logits = self._noise_free_logits(images)
-        if self.noise_factor is not None:
-            logits += self._noise(tf.shape(logits)[0])
+        logits = self.sampler.draws(self._prepared(images), 1)[0]
         return self._answer(logits, tf.nn.softmax(logits))
 
     def averaged(self, images: tf.Tensor, n_samples: tf.Tensor) -> Answer:
-        """`n_samples` fresh draws for each image, for one pass: the share that each class wins, and mean logits."""
+        """`n_samples` fresh draws for each image: the share that each class wins, and mean logits."""
         n_samples = tf.ensure_shape(n_samples, [])
         expected = f"expected n_samples from 1 to {MAX_SAMPLES}, received"
         in_range = tf.debugging.Assert((n_samples >= 1) & (n_samples <= MAX_SAMPLES), [expected, n_samples])
         with tf.control_dependencies([in_range]):
-            total = tf.identity(n_samples) if self.noise_factor is not None else tf.constant(1)
-        votes, logits = self._tally(self._noise_free_logits(images), total)
+            total = tf.identity(n_samples) if self.sampler.has_noise else tf.constant(1)
+        votes, logits = self._tally(self._prepared(images), total)
         return self._answer(logits / tf.cast(total, tf.float32), votes / tf.cast(total, tf.float32))
 
     def exact(self, images: tf.Tensor) -> Answer:
         """P(class) over the noise, which is what `averaged` converges to, and the noise-free logits."""
+        assert isinstance(self.sampler, GaussianSampler)  # noqa: S101 else there is no such signature
         logits = self._noise_free_logits(images)
-        return self._answer(logits, tf.cast(self._class_probabilities(logits), tf.float32))
+        return self._answer(logits, tf.cast(self.sampler.class_probabilities(logits), tf.float32))
 
     def noise_free(self, images: tf.Tensor) -> Answer:
         """The net without its noise; probabilities are the softmax of its logits."""
@@ -114,34 +117,26 @@ class Signatures:
         images = tf.ensure_shape(images, [None, *self.image_shape])
         count = tf.shape(images)[0]
         some = tf.pad(images, [[0, tf.maximum(0, 1 - count)], [0, 0], [0, 0], [0, 0]])
-        features = self.model.features(tf.image.convert_image_dtype(some, tf.float32), training=False)
-        return tf.debugging.check_numerics(self.model.classifier(features), "the noise-free logits")[:count]
+        logits = self.model.noise_free_logits(tf.image.convert_image_dtype(some, tf.float32))
+        return tf.debugging.check_numerics(logits, "the noise-free logits")[:count]
 
-    def _noise(self, count: tf.Tensor) -> tf.Tensor:
-        """[count, C]: independent draws of the logits' noise, fresh on every call.
+    def _prepared(self, images: tf.Tensor) -> tf.Tensor:
+        """What draws are made of: the noise-free logits, or the images where each draw is a pass."""
+        if self.has_exact:
+            return self._noise_free_logits(images)
+        return tf.image.convert_image_dtype(tf.ensure_shape(images, [None, *self.image_shape]), tf.float32)
 
-        The kernel with seeds 0 seeds itself when a process loads it and keeps its state to itself: no variable that a
-        file could bring back, or that requests could race for.
-        """
-        factor = tf.constant(self.noise_factor, tf.float32)
-        shape = [count, factor.shape[1]]
-        normal = tf.raw_ops.RandomStandardNormal(shape=shape, dtype=tf.float32, seed=0, seed2=0)
-        return tf.matmul(normal, factor, transpose_b=True)
-
-    def _tally(self, mean: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _tally(self, prepared: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """How many of `total` draws each class wins, and the sum of their logits, [n, C] each; chunk by chunk."""
-        largest = tf.maximum(1, CHUNK // tf.maximum(1, tf.size(mean)))
+        largest, zeros = self.sampler.at_once(prepared), tf.zeros([tf.shape(prepared)[0], self.model.num_classes])
 
         def step(done: tf.Tensor, votes: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             count = tf.minimum(largest, total - done)
-            draws = mean[tf.newaxis]
-            if self.noise_factor is not None:
-                images, num_classes = tf.shape(mean)[0], mean.shape[1]
-                draws += tf.reshape(self._noise(count * images), [count, images, num_classes])
-            won = tf.one_hot(tf.argmax(draws, axis=2), mean.shape[1])
+            draws = self.sampler.draws(prepared, count)
+            won = tf.one_hot(tf.argmax(draws, axis=2), self.model.num_classes)
             return done + count, votes + tf.reduce_sum(won, axis=0), logits + tf.reduce_sum(draws, axis=0)
 
-        start = (tf.constant(0), tf.zeros_like(mean), tf.zeros_like(mean))
+        start = (tf.constant(0), zeros, zeros)
         _, votes, logits = tf.while_loop(lambda done, *_: done < total, step, start, parallel_iterations=1)
         return votes, logits
 
@@ -163,16 +158,3 @@ class Signatures:
         class_id = tf.argmax(tf.where(likeliest, logits, -np.inf), axis=1)
         class_name = tf.gather(self.class_names, class_id)
         return {"logits": logits, "probabilities": probabilities, "class_id": class_id, "class_name": class_name}
-
-
-def noise_factor(model: WCANet) -> np.ndarray | None:
-    """T [C, r], float64, with T Tᵀ = K, the covariance of the logits; r = min(C, D). None for a net without noise.
-
-    K is A Aᵀ with A = W L; T is the triangular factor of A, which draws the same noise from fewer numbers.
-    """
-    if model.noise is None:
-        return None
-    scale = model.logit_scale.numpy().astype(np.float64)
-    if not np.isfinite(scale).all():
-        raise InputError("expected a trained model of finite weights, received NaN or Inf in those of the noise")
-    return np.transpose(np.linalg.qr(scale.T, mode="r"))

@@ -16,15 +16,15 @@ N_SAMPLES = 10
 GREY = 128
 
 
-def write_warm_up(path: Path, image_shape: tuple[int, int, int]) -> None:
+def write_warm_up(path: Path, image_shape: tuple[int, int, int], has_exact: bool = True) -> None:
     """Write the file; images are all grey, so that it takes a few bytes whatever their size."""
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for request in requests(image_shape):
+        for request in requests(image_shape, has_exact):
             log = prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
             writer.write(log.SerializeToString())
 
 
-def requests(image_shape: tuple[int, int, int]) -> Iterator[predict_pb2.PredictRequest]:
+def requests(image_shape: tuple[int, int, int], has_exact: bool = True) -> Iterator[predict_pb2.PredictRequest]:
     """A request of each signature, for each batch size."""
     file = tf.io.encode_png(tf.fill(image_shape, tf.constant(GREY, tf.uint8))).numpy()
     for size in BATCH_SIZES:
@@ -33,7 +33,7 @@ def requests(image_shape: tuple[int, int, int]) -> Iterator[predict_pb2.PredictR
         images = tf.make_tensor_proto(GREY, tf.uint8, shape=[])
         images.tensor_shape.CopyFrom(shape)
         n_samples = tf.make_tensor_proto(N_SAMPLES, tf.int32)
-        for signature in ("serving_default", "exact", "noise_free"):
+        for signature in ("serving_default", *(["exact"] * has_exact), "noise_free"):
             yield _request(signature, images=images)
         yield _request("averaged", images=images, n_samples=n_samples)
         yield _request("image_bytes", image_bytes=tf.make_tensor_proto([file] * size))

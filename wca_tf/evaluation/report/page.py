@@ -12,12 +12,14 @@ import jinja2
 from markupsafe import Markup
 
 from wca_tf import files
+from wca_tf.config import TrainConfig
 from wca_tf.data.examples import Examples
+from wca_tf.defences import parse_defence
 from wca_tf.evaluation.accuracy import distance_text, percent
 from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
-from wca_tf.model import WCANet
+from wca_tf.evaluation.report.sections import NetSection
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Characters that reorder or hide what stands around them.
@@ -27,7 +29,12 @@ _MARKDOWN = re.compile(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))")
 
 
 def write_report(
-    report: Path, results: dict[str, Any], outcomes: list[Outcome], examples: Examples, model: WCANet | None
+    report: Path,
+    results: dict[str, Any],
+    outcomes: list[Outcome],
+    examples: Examples,
+    net_sections: list[NetSection],
+    noisy: bool,
 ) -> None:
     """Write report.html and model_card.md into the directory `report`.
 
@@ -36,11 +43,11 @@ def write_report(
         results: the contents of results.json.
         outcomes: the clean images, then every attack, as in results["attacks"].
         examples: the images that were attacked.
-        model: None for a net that is no WCANet; what is about weights and noise is then left out.
+        net_sections: what the net tells of itself.
+        noisy: whether the net may have noise.
     """
-    summary = _summary(results, examples, model)
-    summary["noise"] = sections.noise(model, examples, outcomes[0], results["config"].get("average_draws", 1))
-    page = render("report.html.j2", **summary, **_figures(results, outcomes, examples, model))
+    summary = _summary(results, examples) | {"net_sections": net_sections, "has_noise": noisy}
+    page = render("report.html.j2", **summary, **_figures(results, outcomes, examples))
     card = render("model_card.md.j2", **summary)
     files.write_atomically(report / "report.html", lambda path: _write(path, page))
     files.write_atomically(report / "model_card.md", lambda path: _write(path, card))
@@ -101,10 +108,10 @@ def _write(path: str, text: str) -> None:
     Path(path).write_bytes(text.encode("utf-8", "replace"))  # names of folders may be no Unicode
 
 
-def _summary(results: dict[str, Any], examples: Examples, model: WCANet | None) -> dict[str, Any]:
+def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
     """What page and model card both say."""
     training, state = results["training"], results["model"]
-    name = f"{training['backbone']}, {_noise_name(training)}" if training else state["name"]
+    name = f"{training['backbone']}, {training['defence']}" if training else state["name"]
     passed = [item["passed"] for item in results["checklist"]]
     return {
         "results": results,
@@ -121,23 +128,15 @@ def _summary(results: dict[str, Any], examples: Examples, model: WCANet | None) 
         "norms": sorted({attack["config"].get("norm", "linf") for attack in results["attacks"] if attack["epsilon"]}),
         "num_classes": len(examples.class_names),
         "image_shape": " × ".join(map(str, examples.image_shape)),
-        "feature_dim": model.feature_dim if model else None,
-        "has_noise": model is not None and model.noise is not None,
+        "adversary": parse_defence(training["defence"]).adversary_text(TrainConfig(**training)) if training else "",
         "train_command": commands.train_command(results),
         "evaluate_commands": commands.evaluate_commands(results),
     }
 
 
-def _noise_name(training: dict[str, Any]) -> str:
-    return "no noise" if training["covariance"] == "none" else f"{training['covariance']} noise"
-
-
-def _figures(
-    results: dict[str, Any], outcomes: list[Outcome], examples: Examples, model: WCANet | None
-) -> dict[str, Any]:
+def _figures(results: dict[str, Any], outcomes: list[Outcome], examples: Examples) -> dict[str, Any]:
     """What only the page shows."""
     return {
-        "is_wca_net": model is not None,
         "probability_error": max(each["probability_error"] for each in (results["clean"], *results["attacks"])),
         "estimated": outcomes[0].judgement.draws,
         "accuracy": sections.accuracy(results),

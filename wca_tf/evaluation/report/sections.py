@@ -1,25 +1,19 @@
 """What each section of the report shows: numbers from results.json, figures from the outcomes of each image."""
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from markupsafe import Markup
 
-from wca_tf import alignment
-from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.accuracy import Number
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.figures import Stroke
-from wca_tf.model import WCANet
 
 MOST_QUERIES = 1000
-IMAGES_AT_A_TIME = 100
 Legend = list[tuple[str, Stroke]]
 
 
@@ -30,6 +24,23 @@ class Panel:
     title: str
     svg: Markup
     legend: Legend = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetSection:
+    """What a net tells of itself in the report of its evaluation.
+
+    Attributes:
+        title: of the section.
+        paragraphs: of text.
+        panels: figures.
+        card: a paragraph for the model card.
+    """
+
+    title: str
+    paragraphs: list[str]
+    panels: list[Panel]
+    card: str
 
 
 def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
@@ -148,63 +159,3 @@ def _gallery(clean: Outcome, outcome: Outcome, examples: Examples) -> dict[str, 
             for i in range(len(before))
         ],
     }
-
-
-def noise(model: WCANet | None, examples: Examples, clean: Outcome, average_draws: int = 1) -> dict[str, Any] | None:
-    """Return the spectrum of the noise, its alignment with the weights, and how much of it counts.
-
-    None for a net without such noise. What counts is of the net as it was judged: answering with the mean logits of
-    `average_draws` draws.
-    """
-    if model is None or model.noise is None:
-        return None
-    scale_tril = np.asarray(model.noise.scale_tril, np.float64)
-    weights = np.asarray(model.classifier.kernel, np.float64)
-    values, vectors = np.linalg.eigh(scale_tril @ scale_tril.T)
-    values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
-    logit_scale = weights.T @ scale_tril
-    logit_values = np.maximum(np.linalg.eigvalsh(logit_scale @ logit_scale.T)[::-1], 0)
-    squares = np.maximum(np.sum(weights**2, axis=0), np.finfo(np.float64).tiny)  # of a weight of zero: all zero
-    cosines = (weights.T @ vectors) ** 2 / squares[:, np.newaxis]
-    quotients = np.sum(logit_scale**2, axis=1) / squares
-    judged_scale = logit_scale / math.sqrt(average_draws)
-    differences = np.asarray(alignment.logit_difference_scale(judged_scale))
-    differences = differences[~np.eye(len(differences), dtype=bool)]
-    named = len(examples.class_names)
-    names = [*examples.class_names, *map(str, range(named, len(quotients)))]  # of an unknown class, its number
-    return {
-        "largest": values[0],
-        "mean": values.mean(),
-        "smallest_quotient": quotients.min(),
-        "largest_quotient": quotients.max(),
-        "leading": cosines[:, : len(names)].sum(axis=1).mean(),
-        "common_share": float(alignment.common_noise_share(logit_scale)),
-        "smallest_difference": differences.min(),
-        "largest_difference": differences.max(),
-        "to_margin": _noise_to_margin(model, examples, judged_scale),
-        "deviation": np.linalg.norm(judged_scale, axis=1).mean(),
-        "z_margin": float(np.median(clean.judgement.z_margin)),
-        "classes": len(names),
-        "features": len(values),
-        "panels": [
-            Panel("Eigenvalues of Σ, the noise of the features", figures.spectrum(values, "Σ")),
-            Panel("Eigenvalues of K = WΣWᵀ, the noise of the logits", figures.spectrum(logit_values, "K")),
-            Panel("Weights and eigenvectors", figures.alignment_map(cosines, names)),
-            Panel(
-                "wᵀΣw / ‖w‖² of each class",
-                figures.noise_along_weights(quotients, names, values[0], float(values.mean())),
-                [("largest eigenvalue of Σ", Stroke(figures.INK)), ("mean", Stroke(figures.INK, figures.DASHES[1]))],
-            ),
-        ],
-    }
-
-
-def _noise_to_margin(model: WCANet, examples: Examples, scale: np.ndarray) -> float:
-    """Return the mean deviation of the label's lead over its nearest rival, over the mean size of that lead."""
-    sums = np.zeros(2)
-    for first in range(0, len(examples), IMAGES_AT_A_TIME):
-        some = examples.take(slice(first, first + IMAGES_AT_A_TIME))
-        noise_free = model.classifier(model.features(to_float(tf.constant(some.images))))
-        pair = alignment.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
-        sums += [float(tf.reduce_sum(each)) for each in pair]
-    return float(sums[0] / sums[1]) if sums[1] else 0.0

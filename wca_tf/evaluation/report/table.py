@@ -47,7 +47,7 @@ def _header(results: dict[str, Any]) -> str:
     what = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
     training, model = results["training"], results["model"]
     if training:
-        what += f": {training['backbone']}, covariance {training['covariance']}"
+        what += f": {training['backbone']}, {training['defence']}"
         what += f", epoch {model['epoch']} of {training['epochs']}"
         what += "" if model["training_complete"] else ", UNFINISHED"
     return what + " (accuracy in %)"

@@ -10,12 +10,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from wca_tf.config import TrainConfig
 from wca_tf.errors import InputError
 
 # The paper bounds Sigma from above alone; below this floor its Cholesky factor is lost in float32.
 SMALLEST_VARIANCE = 1e-4
-OFFICIAL_VARIANCES = (0.1, 1.0)  # the least and the largest in the authors' code (peustr/A2SNN, commit cc1f920)
 
 
 def project_to_ball(class_weights: np.ndarray, radius: float) -> np.ndarray:
@@ -76,33 +74,3 @@ class CovarianceConstraint(keras.callbacks.Callback):
         scale_tril = self.model.noise.scale_tril.numpy().astype(np.float64)
         clipped = clip_singular_values(scale_tril @ scale_tril.T, self.smallest, self.largest)
         self.model.noise.assign_scale_tril(np.linalg.cholesky(clipped))
-
-
-class UnitNormWeights(keras.callbacks.Callback):
-    """The authors' constraint on the weights: after every batch each w_i has norm 1, also where it was shorter."""
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        kernel = self.model.classifier.kernel
-        weights = kernel.numpy().astype(np.float64)
-        kernel.assign(weights / np.linalg.norm(weights, axis=0))
-
-
-class ClippedRawVariance(keras.callbacks.Callback):
-    """The authors' constraint on isotropic noise: after every batch its raw values are clipped."""
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        raw = self.model.noise.scale_vector
-        raw.assign(np.clip(raw.numpy(), *OFFICIAL_VARIANCES))
-
-
-def constraints(config: TrainConfig) -> list[keras.callbacks.Callback]:
-    """The projections of a run: of the noise and, unless it trains alone, of W; none with --regularizer=penalty."""
-    if config.regularizer == "penalty":
-        return []
-    weights: keras.callbacks.Callback = WeightNormConstraint(config.max_weight_norm)
-    noise: keras.callbacks.Callback = CovarianceConstraint(config.max_variance)
-    if config.compat == "official":
-        smallest, largest = OFFICIAL_VARIANCES
-        weights = UnitNormWeights()
-        noise = ClippedRawVariance() if config.covariance == "isotropic" else CovarianceConstraint(largest, smallest)
-    return [noise] if config.train_noise_on else [weights, noise]

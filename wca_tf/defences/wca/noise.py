@@ -8,13 +8,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from wca_tf import alignment, covariance
+from wca_tf import alignment
+from wca_tf.defences.wca import covariance
 from wca_tf.distribution.replicas import first_row, num_replicas
 from wca_tf.errors import InputError
-from wca_tf.seeds import fold_in
+from wca_tf.nets.random_stream import RandomStream
 
 
-class GaussianFeatureNoise(keras.layers.Layer):
+class GaussianFeatureNoise(RandomStream):
     """features + z, z ~ N(0, Sigma), one independent z per example; Sigma = L Lᵀ is learned (paper, section 3).
 
     The base of `AnisotropicNoise` and `IsotropicNoise`. It computes in float32 under every precision policy. The random
@@ -31,36 +32,22 @@ class GaussianFeatureNoise(keras.layers.Layer):
     """
 
     def __init__(self, seed: int = 0, initial_scale: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "dtype": "float32", "autocast": False})
+        super().__init__(seed, **{**kwargs, "dtype": "float32", "autocast": False})
         if not covariance.SMALLEST_SCALE < initial_scale < math.inf:
             raise InputError(f"expected initial_scale above {covariance.SMALLEST_SCALE}, received {initial_scale}")
-        self.seed = seed
         self.initial_scale = initial_scale
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        initial = self._initial_vector(int(input_shape[-1] or 0))
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
+        initial = self._initial_vector(int((input_shape or (0,))[-1] or 0))
         self.scale_vector = self.add_weight(
             name="scale_vector", shape=initial.shape, initializer=lambda shape, dtype: tf.cast(initial, dtype)
         )
-        self.random_state = self.add_weight(
-            name="random_state",
-            shape=(2,),
-            dtype="int32",
-            trainable=False,
-            initializer=lambda shape, dtype: tf.constant([self.seed, 0], dtype),
-            aggregation="only_first_replica",
-        )
+        super().build()
 
     def call(self, features: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         features = tf.cast(features, tf.float32)
         seed = self.next_seed() if seed is None else seed
         return features + self._draws(tf.shape(features)[0], seed)
-
-    def next_seed(self) -> tf.Tensor:
-        """The stream's next int32[2] seed; advances `random_state`."""
-        state = tf.identity(self.random_state.value)
-        self.random_state.assign_add([0, 1])
-        return fold_in(tf.stack([state[0], 0]), state[1])
 
     def distribution(self) -> tfp.distributions.Distribution:
         """The law of z, with event shape [D]."""
@@ -97,7 +84,7 @@ class GaussianFeatureNoise(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["dtype"]  # always float32
-        return {**config, "seed": self.seed, "initial_scale": self.initial_scale}
+        return {**config, "initial_scale": self.initial_scale}
 
 
 @keras.saving.register_keras_serializable("wca_tf")

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError, one_line
-from wca_tf.model import WCANet
 from wca_tf.seeds import keras_seed
 
 

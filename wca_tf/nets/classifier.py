@@ -9,7 +9,7 @@ import tensorflow as tf
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
 from wca_tf.errors import InputError
-from wca_tf.targets import AnyTarget, RandomNetTarget
+from wca_tf.nets.targets import AnyTarget, RandomNetTarget
 
 # (net, images, labels, sample_weight) -> those to train on in their place
 Adversary = Callable[
@@ -32,6 +32,7 @@ class StochasticClassifier(DistributedModel):
         seed: starts the stream of training noise.
 
     Attributes:
+        defence: how `--defence` spells what made the net; empty for a net made in Python.
         adversary: perturbs the images of each training step; None trains on clean ones. It belongs to a training run
             and is not saved.
         extra_metrics: names of what training reports beside the loss, the cross-entropy `ce` and the accuracy: those
@@ -50,6 +51,7 @@ class StochasticClassifier(DistributedModel):
         pixel_mean: Sequence[float] = (0.0,),
         pixel_std: Sequence[float] = (1.0,),
         seed: int = 0,
+        defence: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
@@ -62,6 +64,7 @@ class StochasticClassifier(DistributedModel):
         self.pixel_mean = tuple(pixel_mean)
         self.pixel_std = tuple(pixel_std)
         self.seed = seed
+        self.defence = defence
         self.adversary: Adversary | None = None
         self.means: list[keras.metrics.Mean] = []
 
@@ -97,6 +100,21 @@ class StochasticClassifier(DistributedModel):
     def with_backbone(self, backbone: keras.Model) -> "StochasticClassifier":
         """Return the net on another backbone, built; what follows the backbone is shared with this net."""
         raise InputError(f"expected a net whose backbone can be replaced, received {type(self).__name__}")
+
+    @property
+    def deterministic_layers(self) -> dict[str, keras.layers.Layer]:
+        """The parts of the net without its noise, by name: what another net may start from, and what is served."""
+        return {"backbone": self.backbone}
+
+    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
+        """Return what the net tells of itself in a report: `evaluation.report.sections.NetSection`s.
+
+        Args:
+            examples: the clean images, `data.examples.Examples`.
+            z_margins: [N], of each of them; NaN where none is known.
+            average_draws: draws that an answer is the mean of.
+        """
+        return []
 
     def lipschitz(self) -> float | None:
         """Return a Lipschitz constant of the features in l2; None where none is known."""
@@ -240,6 +258,7 @@ class StochasticClassifier(DistributedModel):
             "pixel_mean": list(self.pixel_mean),
             "pixel_std": list(self.pixel_std),
             "seed": self.seed,
+            "defence": self.defence,
         }
 
     @classmethod

@@ -1,7 +1,4 @@
-"""The noise of the authors' code (github.com/peustr/WCA-net, 97bf252), where it differs from the paper's.
-
-For `--compat=official`, so that published numbers can be understood; docs/paper.md lists what differs and what it does.
-"""
+"""The noise of the authors' code (github.com/peustr/WCA-net, 97bf252), where it differs from the paper's."""
 
 from typing import Any
 
@@ -11,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from wca_tf import alignment
-from wca_tf.layers import GaussianFeatureNoise
+from wca_tf.defences.wca.noise import GaussianFeatureNoise
 from wca_tf.seeds import fold_in, make_seed
 
 

@@ -1,0 +1,42 @@
+"""LayerFactory: makes the layers of a backbone. A defence gives a backbone one of its own. Free of TensorFlow."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import keras
+
+
+class LayerFactory:
+    """Make the layers that a backbone is built of.
+
+    A defence that puts noise on activations or weights derives from it, overrides what it changes, and gives the class
+    to `build_backbone`. All methods take and return Keras tensors [B, H, W, channels].
+
+    Args:
+        precision: the layers' Keras dtype policy, such as "float32" or "mixed_bfloat16".
+    """
+
+    def __init__(self, precision: str = "float32") -> None:
+        self.precision = precision
+
+    def images(self, images: "keras.KerasTensor") -> "keras.KerasTensor":
+        """Return what the first layer takes of the normalised images."""
+        return images
+
+    def convolution(
+        self, inputs: "keras.KerasTensor", filters: int, kernel_size: int, **options: Any
+    ) -> "keras.KerasTensor":
+        """Return a convolution; `options` are those of `keras.layers.Conv2D`."""
+        import keras
+
+        return keras.layers.Conv2D(filters, kernel_size, dtype=self.precision, **options)(inputs)
+
+    def batch_normalisation(self, inputs: "keras.KerasTensor") -> "keras.KerasTensor":
+        """Return a batch normalisation with the constants of PyTorch's."""
+        from wca_tf.backbones.batch_normalization import BatchNormalization
+
+        return BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=self.precision)(inputs)
+
+    def block(self, features: "keras.KerasTensor") -> "keras.KerasTensor":
+        """Return the output of a block, before its activation: of a residual sum, or of a plain convolution."""
+        return features

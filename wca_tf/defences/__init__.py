@@ -1,0 +1,63 @@
+"""Defences by name: a module each, found by looking. This module is free of TensorFlow.
+
+A module NAME of this package declares a defence as `DEFENCE`, a class derived from `Defence` (defence.py).
+"""
+
+import functools
+import importlib
+import pkgutil
+
+from wca_tf.defences.defence import Defence, NetRequest
+from wca_tf.errors import InputError
+from wca_tf.options import class_from_outside, option, parse_options, spell
+
+__all__ = ["Defence", "NetRequest", "defence_names", "option", "parse_defence", "spell_defence"]
+
+
+@functools.cache
+def defence_names() -> tuple[str, ...]:
+    """Return the names of the defences of this package, in alphabetical order.
+
+    >>> defence_names()
+    ('none', 'wca', 'wca_official')
+    """
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "defence"))
+
+
+def declaration_of(name: str) -> type[Defence]:
+    """Return the declaration of a defence of this package."""
+    return importlib.import_module(f"{__name__}.{name}").DEFENCE
+
+
+def parse_defence(text: str) -> Defence:
+    """Return the defence written as `name:option=value:option=value`.
+
+    Args:
+        text: the name is one of `defence_names()`, or module:Class for a defence of your own.
+
+    Raises:
+        InputError: an unknown name or option, or a value of another type or out of bounds.
+
+    >>> parse_defence("wca:feature_dim=64:covariance=isotropic").options()["feature_dim"]
+    64
+    """
+    name, *assignments = text.split(":")
+    if name in defence_names():
+        declaration = declaration_of(name)
+    elif assignments and "=" not in assignments[0]:
+        declaration = class_from_outside(name, assignments[0], Defence)  # type: ignore[type-abstract]
+        name, assignments = f"{name}:{declaration.__name__}", assignments[1:]
+    else:
+        raise InputError(f"expected a defence among {', '.join(defence_names())}, or module:Class; received {name!r}")
+    return declaration(text=text, **parse_options(declaration, name, assignments, {}))
+
+
+def spell_defence(defence: Defence) -> str:
+    """Return the shortest text that `parse_defence` would make this defence of.
+
+    >>> spell_defence(parse_defence("wca:covariance=anisotropic:feature_dim=64"))
+    'wca:feature_dim=64'
+    """
+    names = [name for name in defence_names() if declaration_of(name) is type(defence)]
+    outside = f"{type(defence).__module__}:{type(defence).__qualname__}"
+    return spell(names[0] if names else outside, defence, {})

@@ -1,0 +1,34 @@
+"""No defence: the net without noise, as WCA-Net has it."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from wca_tf.defences.defence import Defence, NetRequest
+from wca_tf.options import option
+
+if TYPE_CHECKING:
+    from wca_tf.nets.bottleneck_net import BottleneckNet
+
+
+@dataclasses.dataclass(frozen=True)
+class Undefended(Defence):
+    """A backbone, a bottleneck and a linear classifier, without noise: what a defence is compared with."""
+
+    source = "Eustratiadis et al., ICML 2021 (its baseline)"
+
+    feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
+    weight_decay: float = option(0.0, "l2 on the classifier's weights W, inside the loss", minimum=0)
+
+    def build(self, request: NetRequest) -> "BottleneckNet":
+        from wca_tf.nets.bottleneck_net import BottleneckNet
+
+        return BottleneckNet(
+            request.make_backbone(),
+            feature_dim=self.feature_dim,
+            bottleneck_activation=request.bottleneck_activation,
+            weight_decay=self.weight_decay,
+            **request.arguments(),
+        )
+
+
+DEFENCE = Undefended

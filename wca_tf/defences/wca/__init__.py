@@ -1,0 +1,70 @@
+"""WCA-Net: learned noise before the classifier, trained to align with the classifier's weights."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from wca_tf.defences.defence import Defence, NetRequest
+from wca_tf.errors import InputError
+from wca_tf.options import option
+
+if TYPE_CHECKING:
+    import keras
+
+    from wca_tf.config import TrainConfig
+    from wca_tf.defences.wca.net import WCANet
+
+MIN_BOUND = 1e-3  # of a constraint
+
+
+@dataclasses.dataclass(frozen=True)
+class WCA(Defence):
+    """Weight-covariance alignment: h(x) = W (f(x) + z) + b, z ~ N(0, Σ), with −Σ ln wᵢᵀΣwᵢ in the loss."""
+
+    source = "Eustratiadis et al., ICML 2021"
+
+    covariance: str = option(
+        "anisotropic", "of the noise: any, or one variance for each feature", choices=("anisotropic", "isotropic")
+    )
+    feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
+    regularizer: str = option(
+        "penalty",
+        "what keeps weights and noise from growing: weight decay, or projections after every step (paper, appendix D)",
+        choices=("penalty", "constraint"),
+    )
+    weight_decay: float = option(1e-4, "of the penalty: l2 on the classifier W and the noise's L", minimum=0)
+    max_weight_norm: float = option(
+        1.0, "of the constraint: gamma, the largest norm of a class's weights", minimum=MIN_BOUND
+    )
+    max_variance: float = option(
+        1.0, "of the constraint: the largest singular value of the noise's covariance", minimum=MIN_BOUND
+    )
+    noise_alone: bool = option(False, "train the noise alone, on the net of --initial_weights (paper, E3)")
+
+    def build(self, request: NetRequest) -> "WCANet":
+        from wca_tf.defences.wca.net import WCANet
+
+        return WCANet(
+            request.make_backbone(),
+            feature_dim=self.feature_dim,
+            covariance=self.covariance,
+            bottleneck_activation=request.bottleneck_activation,
+            weight_decay=self.weight_decay if self.regularizer == "penalty" else 0.0,
+            noise_alone=self.noise_alone,
+            **request.arguments(),
+        )
+
+    def callbacks(self) -> "list[keras.callbacks.Callback]":
+        """Return the projections of the constraint: of the noise and, unless it trains alone, of W."""
+        if self.regularizer == "penalty":
+            return []
+        from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint
+
+        noise = CovarianceConstraint(self.max_variance)
+        return [noise] if self.noise_alone else [WeightNormConstraint(self.max_weight_norm), noise]
+
+    def check(self, config: "TrainConfig") -> None:
+        if self.noise_alone and not config.initial_weights:
+            raise InputError("expected --initial_weights=DIR, the net on which the noise trains alone; received none")
+
+
+DEFENCE = WCA

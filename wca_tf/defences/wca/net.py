@@ -1,0 +1,112 @@
+"""WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf import alignment
+from wca_tf.defences.wca.noise import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
+from wca_tf.errors import InputError
+from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.classifier import Ratio
+
+NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class WCANet(BottleneckNet):
+    """h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ): logits of a stochastic classifier (paper, section 3).
+
+    `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 1, 3), where CE is the loss
+    given to `compile`, of labels that are whole numbers [B] of any type. Noise is drawn at test time too. What follows
+    the backbone is float32 under every policy.
+
+    Args:
+        backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
+        num_classes: C, at least 2.
+        feature_dim: D, the width of the bottleneck; at least C, or 2 to draw it.
+        covariance: "anisotropic" or "isotropic".
+        bottleneck_activation: Keras name of the activation before the noise, or None.
+        pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
+        weight_decay: coupled l2 penalty on W and L alone, 0 or more.
+        seed: starts the stream of training noise.
+        noise_alone: train the noise on frozen features and weights (paper, E3).
+
+    Call arguments:
+        images: [B, H, W, channels], float, in [0, 1].
+
+    Raises:
+        InputError: an argument out of its range.
+    """
+
+    extra_metrics = ("penalty", *NOISE_METRICS)
+    noise_layers: dict[str, type[GaussianFeatureNoise]] = {
+        "isotropic": IsotropicNoise,
+        "anisotropic": AnisotropicNoise,
+    }
+
+    def __init__(
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        feature_dim: int = 32,
+        covariance: str = "anisotropic",
+        bottleneck_activation: str | None = None,
+        pixel_mean: tuple[float, ...] = (0.0,),
+        pixel_std: tuple[float, ...] = (1.0,),
+        weight_decay: float = 1e-4,
+        seed: int = 0,
+        noise_alone: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if covariance not in self.noise_layers:
+            raise InputError(f"expected covariance among {', '.join(self.noise_layers)}; received {covariance!r}")
+        self.covariance = covariance
+        super().__init__(
+            backbone,
+            num_classes,
+            feature_dim,
+            bottleneck_activation,
+            pixel_mean,
+            pixel_std,
+            weight_decay,
+            seed,
+            **kwargs,
+        )
+        self.noise_alone = noise_alone
+        for part in self.deterministic_layers.values():
+            part.trainable = part.trainable and not noise_alone
+
+    def make_noise(self) -> GaussianFeatureNoise:
+        return self.noise_layers[self.covariance](seed=self.seed, name="noise")
+
+    @property
+    def logit_scale(self) -> tf.Tensor:
+        """A [C, D] with K = A Aᵀ the covariance of the logits."""
+        return alignment.logit_scale(tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril)
+
+    def squared_norm(self) -> tf.Tensor:
+        """‖W‖² + ‖L‖², what weight decay penalises."""
+        return super().squared_norm() + self.noise.squared_norm()
+
+    def rewards(self) -> dict[str, tf.Tensor]:
+        """The alignment term (paper, Eq. 3)."""
+        return {"alignment": self.noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))}
+
+    def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
+        """noise_to_margin: the deviation of h_y − h_j over the noise-free margin |mu_y − mu_j|, j the nearest rival."""
+        deviations, margins = alignment.nearest_difference(self.classifier(state), labels, self.logit_scale)
+        return {"noise_to_margin": (tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins))}
+
+    def constants(self) -> dict[str, tf.Tensor]:
+        """The share of the logits' variance that cancels in all differences of logits."""
+        return {"common_noise_share": alignment.common_noise_share(self.logit_scale)}
+
+    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
+        from wca_tf.defences.wca.report import noise_section
+
+        return [noise_section(self, examples, z_margins, average_draws)]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "covariance": self.covariance, "noise_alone": self.noise_alone}

@@ -1,0 +1,37 @@
+"""Adversarial training of the authors' code, where it differs from the paper's (paper, section 4.4)."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from wca_tf.adversarial import AdversarialTraining
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.projected_gradient import projected_gradient
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, Target
+
+OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # for every data set
+
+
+@dataclasses.dataclass(frozen=True)
+class OfficialAdversarialTraining(AdversarialTraining):
+    """As in the authors' code: the attacked net gets images that are not normalised, as it never does otherwise."""
+
+    def target(self, model: Any) -> AnyTarget:
+        noisy = bool(model.noise)
+        return HeadNoiseTarget(model.normalised_features, model.classifier, lambda: model.logit_scale, noisy)
+
+
+@dataclasses.dataclass(frozen=True)
+class OfficialProjectedGradient(ProjectedGradient):
+    """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all so far."""
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return projected_gradient(self, target, batch, epsilon, seed, sum_gradients=True)
+
+
+def official_adversary(mixed: bool) -> OfficialAdversarialTraining:
+    """Return PGD with epsilon 0.03, steps of 0.01, and an average over equal draws, which is one draw."""
+    attack = OfficialProjectedGradient(relative_step_size=OFFICIAL_STEP / OFFICIAL_EPSILON, eot_samples=1)
+    return OfficialAdversarialTraining(attack, OFFICIAL_EPSILON, mixed)

@@ -1,0 +1,139 @@
+"""BottleneckNet: a backbone, a bottleneck of few features, and a linear classifier. Without noise."""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf.errors import InputError
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.targets import HeadNoiseTarget
+
+DRAWN_DIM = 2  # a plane, to look at: the paper's figure of weights and covariance has fewer dimensions than classes
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class BottleneckNet(StochasticClassifier):
+    """h(x) = W f(x) + b with f(x) [D] the output of a bottleneck: the undefended net, and the base of WCANet.
+
+    `fit` minimises CE + weight_decay/2 ‖W‖². What follows the backbone is float32 under every policy.
+
+    Args:
+        backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
+        num_classes: C, at least 2.
+        feature_dim: D, the width of the bottleneck; at least C, or 2 to draw it.
+        bottleneck_activation: Keras name of the bottleneck's activation, or None.
+        pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
+        weight_decay: coupled l2 penalty on W alone, 0 or more.
+        seed: starts the stream of training noise, in nets that have any.
+
+    Call arguments:
+        images: [B, H, W, channels], float, in [0, 1].
+
+    Raises:
+        InputError: an argument out of its range.
+    """
+
+    extra_metrics: tuple[str, ...] = ("penalty",)
+
+    def __init__(
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        feature_dim: int = 32,
+        bottleneck_activation: str | None = None,
+        pixel_mean: tuple[float, ...] = (0.0,),
+        pixel_std: tuple[float, ...] = (1.0,),
+        weight_decay: float = 0.0,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backbone, num_classes, pixel_mean, pixel_std, seed, **kwargs)
+        if feature_dim < num_classes and feature_dim != DRAWN_DIM:
+            raise InputError(
+                f"expected feature_dim of at least the number of classes, {num_classes}, so that the covariance can "
+                f"align with every class's weight vector (paper, section 4.1), or {DRAWN_DIM}, to draw it; received "
+                f"feature_dim={feature_dim}"
+            )
+        if not 0 <= weight_decay < math.inf:
+            raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")
+        self.feature_dim = feature_dim
+        self.bottleneck_activation = bottleneck_activation
+        self.weight_decay = weight_decay
+        self.bottleneck = keras.layers.Dense(
+            feature_dim, activation=bottleneck_activation, dtype="float32", name="bottleneck"
+        )
+        self.noise = self.make_noise()
+        self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        self.report_means()
+
+    def make_noise(self) -> Any:
+        """Return the layer that adds noise to the features; None for a net without noise."""
+        return None
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        if not self.backbone.built:
+            self.backbone.build(input_shape)
+        width = self.backbone.compute_output_shape(input_shape)[-1]
+        widths = {self.bottleneck: width, self.noise: self.feature_dim, self.classifier: self.feature_dim}
+        for layer, layer_width in widths.items():
+            if layer and not layer.built:
+                layer.build((None, layer_width))
+
+    def forward(
+        self, images: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return logits [B, C] under one draw, and the features before the noise."""
+        features = self.features(images, training=training)
+        return self.classifier(self.noise(features, seed=seed) if self.noise else features), features
+
+    def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
+        return self.classifier(self.features(images))
+
+    def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.noise_free_logits(images), self.logit_scale
+
+    def target(self) -> HeadNoiseTarget:
+        return HeadNoiseTarget(self.features, self.classifier, lambda: self.logit_scale, bool(self.noise))
+
+    def with_backbone(self, backbone: keras.Model) -> "BottleneckNet":
+        net = type(self)(backbone, **{key: value for key, value in self.get_config().items() if key != "backbone"})
+        net.bottleneck, net.noise, net.classifier = self.bottleneck, self.noise, self.classifier
+        net.build(self.backbone.input_shape)
+        return net
+
+    @property
+    def deterministic_layers(self) -> dict[str, keras.layers.Layer]:
+        return {"backbone": self.backbone, "bottleneck": self.bottleneck, "classifier": self.classifier}
+
+    def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """f(x) [B, D], float32: the bottleneck's output, before the noise."""
+        return self.normalised_features(self.normalised(images), training)
+
+    def normalised_features(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """`features` of images whose channels have mean 0 and deviation 1."""
+        features = self.backbone(normalised, training=training)
+        if features.shape.rank > 2:
+            features = tf.reduce_mean(features, axis=range(1, features.shape.rank - 1))
+        return self.bottleneck(features)
+
+    @property
+    def logit_scale(self) -> tf.Tensor:
+        """A [C, D] with K = A Aᵀ the covariance of the logits; zero without noise."""
+        return tf.zeros([self.num_classes, self.feature_dim])
+
+    def penalty(self) -> tf.Tensor:
+        """weight_decay/2 ‖W‖², a scalar."""
+        return self.weight_decay / 2 * self.squared_norm()
+
+    def squared_norm(self) -> tf.Tensor:
+        """‖W‖², what weight decay penalises."""
+        return tf.reduce_sum(tf.square(self.classifier.kernel))
+
+    def extra_losses(self) -> dict[str, tf.Tensor]:
+        return {"penalty": self.penalty()}
+
+    def get_config(self) -> dict[str, Any]:
+        names = ("feature_dim", "bottleneck_activation", "weight_decay")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

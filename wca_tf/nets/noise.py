@@ -1,0 +1,147 @@
+"""Noise inside a net: what draws a pass makes, and the layers that make it.
+
+A pass may make several draws at once: its rows are then S × B, draw after draw, and every layer with noise draws for
+each of the S seeds. Outside a scope of draws these layers are the net without its noise.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf.seeds import fold_in
+
+AT_ONCE = 8  # rows of noise made at a time: small kernels that share the cores
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """The draws of a pass.
+
+    Attributes:
+        seeds: int32 [S, 2], one for each draw.
+        indices: whole numbers [B], the number of each image; noise of an image follows from its draw's seed and it.
+    """
+
+    seeds: tf.Tensor
+    indices: tf.Tensor
+
+    def for_each_image(self, layer: int, shape: tuple[int, ...]) -> tf.Tensor:
+        """Return standard normal numbers [S B, *shape], a row for each draw of each image."""
+        images = tf.size(self.indices)
+        seeds = self._of_layer(layer)
+
+        def row(number: tf.Tensor) -> tf.Tensor:
+            return tf.random.stateless_normal(shape, fold_in(seeds[number // images], self.indices[number % images]))
+
+        rows = tf.range(tf.shape(self.seeds)[0] * images)
+        noise = tf.map_fn(row, rows, fn_output_signature=tf.float32, parallel_iterations=AT_ONCE)
+        return tf.reshape(noise, [-1, *shape])
+
+    def for_each_draw(self, layer: int, shape: tuple[int, ...]) -> tf.Tensor:
+        """Return standard normal numbers [S, *shape], which all images share."""
+        return tf.map_fn(
+            lambda seed: tf.random.stateless_normal(shape, seed),
+            self._of_layer(layer),
+            fn_output_signature=tf.float32,
+            parallel_iterations=AT_ONCE,
+        )
+
+    def _of_layer(self, layer: int) -> tf.Tensor:
+        """The layer's own seeds [S, 2]."""
+        return tf.map_fn(lambda seed: fold_in(seed, layer), self.seeds)
+
+
+_scope: contextvars.ContextVar[Draws | None] = contextvars.ContextVar("draws", default=None)
+
+
+@contextlib.contextmanager
+def drawing(draws: Draws | None) -> Iterator[None]:
+    """Have layers with noise make these draws; None for the net without its noise."""
+    token = _scope.set(draws)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def current_draws() -> Draws | None:
+    """Return the draws of the pass that is being made, or traced."""
+    return _scope.get()
+
+
+class NoiseLayer(keras.layers.Layer):
+    """A layer with noise; its net numbers the layers of its kind, so that each draws numbers of its own.
+
+    Attributes:
+        number: this layer's, from 0.
+        own_draws: whether an image's noise follows from its draw and its number alone; False for noise that all images
+            of a pass share, as noise on weights.
+    """
+
+    number = 0
+    own_draws = True
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class ActivationNoise(NoiseLayer):
+    """features + scale × z, z ~ N(0, I), of each image its own.
+
+    Args:
+        scale: the standard deviation, 0 or more.
+
+    Call arguments:
+        features: [S B, ...].
+    """
+
+    def __init__(self, scale: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def call(self, features: tf.Tensor) -> tf.Tensor:
+        draws = current_draws()
+        if draws is None:
+            return features
+        noise = draws.for_each_image(self.number, tuple(features.shape[1:]))
+        return features + tf.cast(self.scale * noise, features.dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale}
+
+
+class ConvolutionWithNoisyKernel(NoiseLayer, keras.layers.Conv2D):
+    """A convolution whose kernel is drawn anew for each draw; all images of a draw share it.
+
+    A defence defines `noise_scale`, of which the kernel's standard deviation is made.
+    """
+
+    own_draws = False
+
+    def noise_scale(self) -> tf.Tensor:
+        """Return the standard deviation of the kernel, a scalar or of any shape that broadcasts to it."""
+        raise NotImplementedError
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        draws = current_draws()
+        if draws is None:
+            return super().call(inputs)
+        noise = self.noise_scale() * draws.for_each_draw(self.number, tuple(self.kernel.shape))
+        kernels = tf.cast(self.kernel + noise, self.compute_dtype)
+        groups = tf.reshape(inputs, [tf.shape(kernels)[0], -1, *inputs.shape[1:]])
+        outputs = tf.map_fn(
+            lambda group: self.convolution_op(*group),
+            (groups, kernels),
+            fn_output_signature=inputs.dtype,
+            parallel_iterations=AT_ONCE,
+        )
+        outputs = tf.reshape(outputs, [tf.shape(inputs)[0], *outputs.shape[2:]])
+        if self.use_bias:
+            outputs = tf.nn.bias_add(outputs, tf.cast(self.bias, outputs.dtype))
+        return outputs if self.activation is None else self.activation(outputs)

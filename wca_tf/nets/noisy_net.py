@@ -1,0 +1,80 @@
+"""NoisyNet: a net with noise in the layers of its backbone."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf.distribution.replicas import first_row
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.noise import Draws, NoiseLayer, drawing
+from wca_tf.nets.random_stream import RandomStream
+from wca_tf.nets.targets import RandomNetTarget
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class NoisyNet(StochasticClassifier):
+    """h(x) = W f(x, noise) + b, f a backbone some of whose layers are `NoiseLayer`s.
+
+    Args:
+        backbone: a functional Keras model on normalised images [B, H, W, channels] -> [B, features].
+        num_classes, pixel_mean, pixel_std, seed: as for `StochasticClassifier`.
+
+    Call arguments:
+        images: [B, H, W, channels], float, in [0, 1].
+    """
+
+    def __init__(self, backbone: keras.Model, num_classes: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(backbone, num_classes, *args, **kwargs)
+        self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        self.stream = RandomStream(self.seed, name="stream")
+        self.noise_layers = [layer for layer in backbone.layers if isinstance(layer, NoiseLayer)]
+        for number, layer in enumerate(self.noise_layers):
+            layer.number = number
+        self.report_means()
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        if not self.classifier.built:
+            self.classifier.build((None, self.backbone.compute_output_shape(input_shape)[-1]))
+            self.stream.build()
+
+    def forward(
+        self, images: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, None]:
+        """Return logits [B, C] under one draw; an image's number is its row in the global batch."""
+        seed = self.stream.next_seed() if seed is None else seed
+        rows = tf.shape(images)[0]
+        draws = Draws(seed[tf.newaxis], tf.cast(first_row(rows) + tf.range(rows), tf.int64))
+        return self._logits(images, draws, training), None
+
+    def logits_of_draws(self, images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        """Return logits [S, B, C] of several draws, in one pass.
+
+        Args:
+            images: [B, H, W, channels], float, in [0, 1].
+            seeds: int32 [S, 2], of each draw.
+            indices: whole numbers [B], of each image; its own noise follows from its draw's seed and it.
+        """
+        draws = tf.shape(seeds)[0]
+        repeated = tf.tile(images, [draws, *[1] * (images.shape.rank - 1)])
+        logits = self._logits(repeated, Draws(seeds, indices), training=False)
+        return tf.reshape(logits, [draws, -1, self.num_classes])
+
+    def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
+        return self._logits(images, None, training=False)
+
+    def target(self) -> RandomNetTarget:
+        return RandomNetTarget(
+            self.logits,
+            noise_free_logits=self.noise_free_logits,
+            logits_of_draws=self.logits_of_draws,
+            own_draws=all(layer.own_draws for layer in self.noise_layers),
+        )
+
+    @property
+    def deterministic_layers(self) -> dict[str, keras.layers.Layer]:
+        return {"backbone": self.backbone, "classifier": self.classifier}
+
+    def _logits(self, images: tf.Tensor, draws: Draws | None, training: bool) -> tf.Tensor:
+        with drawing(draws):
+            return self.classifier(self.backbone(self.normalised(images), training=training))

@@ -1,0 +1,41 @@
+"""RandomStream: a saved stream of seeds, from which a net's training noise is drawn."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from wca_tf.seeds import fold_in
+
+
+class RandomStream(keras.layers.Layer):
+    """A layer with a stream of int32[2] seeds, the weight `random_state` (seed, number of calls).
+
+    A saved layer goes on where it was.
+
+    Args:
+        seed: whole number that starts the stream.
+    """
+
+    def __init__(self, seed: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seed = seed
+
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
+        self.random_state = self.add_weight(
+            name="random_state",
+            shape=(2,),
+            dtype="int32",
+            trainable=False,
+            initializer=lambda shape, dtype: tf.constant([self.seed, 0], dtype),
+            aggregation="only_first_replica",
+        )
+
+    def next_seed(self) -> tf.Tensor:
+        """The stream's next int32[2] seed; advances `random_state`."""
+        state = tf.identity(self.random_state.value)
+        self.random_state.assign_add([0, 1])
+        return fold_in(tf.stack([state[0], 0]), state[1])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "seed": self.seed}
