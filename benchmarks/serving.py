@@ -34,6 +34,7 @@ import session_client
 import wca_tf
 from benchmarks.suite.results import BUSY
 from wca_tf.files import write_json
+from wca_tf.nets.bottleneck_net import BottleneckNet
 
 THREADS = 2
 BOUND = 1.1
@@ -114,7 +115,7 @@ def export(name: str, directory: Path) -> Path:
     """A version of one of the two nets; their backbones have the same weights."""
     keras.utils.set_random_seed(0)
     backbone = wca_tf.build_backbone("lenet_plus_plus", IMAGE_SHAPE)
-    model = wca_tf.WCANet(backbone, NUM_CLASSES, covariance="none" if name == UNDEFENDED else "anisotropic")
+    model = (BottleneckNet if name == UNDEFENDED else wca_tf.WCANet)(backbone, NUM_CLASSES)
     model.build((None, *IMAGE_SHAPE))
     return wca_tf.export(model, directory / name, image_shape=IMAGE_SHAPE, class_names="0123456789")
 

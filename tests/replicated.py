@@ -12,16 +12,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.adversarial import adversary
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
-from wca_tf.defences.wca.constraints import constraints
 from wca_tf.distribution.cluster import is_chief
 from wca_tf.distribution.strategy import distribute_batches, make_strategy, synchronise_batch_normalisation
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.model_dir import ModelDirectory, save_model
 from wca_tf.training import new_model, train
+
+
+def adversary_of(config):
+    attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
+    return config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
 
 
 def descend(config, directory):
@@ -33,10 +36,11 @@ def descend(config, directory):
     with strategy.scope():
         model = new_model(config, examples)
         model.compile(keras.optimizers.SGD(config.learning_rate), model.loss, jit_compile=False)
-        model.adversary = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
+        if config.adversarial != "none":
+            model.adversary = adversary_of(config)
         synchronise_batch_normalisation(model, strategy)
         shared = distribute_batches(strategy, batches, config.batch_size)
-        model.fit(shared, steps_per_epoch=steps, callbacks=constraints(config), shuffle=False, verbose=0)
+        model.fit(shared, steps_per_epoch=steps, callbacks=config.parsed_defence.callbacks(), shuffle=False, verbose=0)
         path = ModelDirectory(directory).last if is_chief() else ModelDirectory(f"{directory}-of-another-worker").last
         path.parent.mkdir(exist_ok=True)
         save_model(model, Path(path))
@@ -50,7 +54,7 @@ def perturb(config, file):
     with strategy.scope():
         model = new_model(config, examples)
         model.build((None, *examples.image_shape))
-        attack = adversary(config.adversarial, config.parsed_adversarial_epsilon(), config.compat)
+        attack = adversary_of(config)
         step = tf.function(lambda images, labels: attack(model, images, labels, None)[0], jit_compile=False)
         images = strategy.run(step, next(iter(distribute_batches(strategy, batches, config.batch_size))))
     images = strategy.gather(images, axis=0).numpy()

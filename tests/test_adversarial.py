@@ -7,7 +7,8 @@ import tensorflow as tf
 from attack_nets import At, run
 from toy_models import convolution, make_model, toy_data
 
-from wca_tf.adversarial import adversary
+from wca_tf.adversarial import AdversarialTraining
+from wca_tf.attacks import parse_attack
 from wca_tf.config import TrainConfig
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
@@ -23,9 +24,13 @@ def weights_of(model):
     return [np.asarray(weight) for weight in model.trainable_weights]
 
 
+def adversary(kind, epsilon):
+    return AdversarialTraining(parse_attack("pgd"), epsilon, mixed=kind == "ct_at")
+
+
 def attacked(model, images, labels, kind="at"):
     """What the next step trains on, asked of the adversary as the step asks it."""
-    ask = tf.function(lambda *batch: adversary(kind, EPSILON, "paper")(model, *batch, None)[:2])
+    ask = tf.function(lambda *batch: adversary(kind, EPSILON)(model, *batch, None)[:2])
     return [part.numpy() for part in ask(tf.constant(images), tf.constant(labels))]
 
 
@@ -34,7 +39,7 @@ def test_attacked_images_are_those_of_pgd_on_the_net_of_the_step(covariance):
     images, labels = toy_data(12)
     model = make_model(covariance, backbone=convolution())
     adversarial, same_labels = attacked(model, images, labels)
-    pgd = adversary("at", EPSILON, "paper").attack
+    pgd = adversary("at", EPSILON).attack
     seed = fold_in(make_seed(model.seed), 2, 0)
     expected = run(At(pgd, EPSILON), target_of(model), images, labels, seed=seed)
     np.testing.assert_allclose(adversarial, expected, atol=2e-6)
@@ -46,7 +51,7 @@ def test_attacked_images_are_those_of_pgd_on_the_net_of_the_step(covariance):
 def test_a_step_on_attacked_images_is_a_clean_step_on_them(covariance):
     images, labels = toy_data(16)
     hardened, plain = (make_model(covariance, backbone=convolution()) for _ in range(2))
-    hardened.adversary = adversary("at", EPSILON, "paper")
+    hardened.adversary = adversary("at", EPSILON)
     adversarial, _ = attacked(plain, images, labels)
     hardened.fit(images, labels, batch_size=16, shuffle=False, verbose=0)
     plain.fit(adversarial, labels, batch_size=16, shuffle=False, verbose=0)
@@ -67,7 +72,7 @@ def test_a_mixed_step_has_the_clean_images_and_the_attacked_ones_in_equal_parts(
 def test_a_radius_of_zero_is_training_on_clean_images(covariance):
     images, labels = toy_data(32)
     hardened, plain = (make_model(covariance) for _ in range(2))
-    hardened.adversary = adversary("at", 0.0, "paper")
+    hardened.adversary = adversary("at", 0.0)
     for model in (hardened, plain):
         model.fit(images, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
     for one, other in zip(weights_of(hardened), weights_of(plain), strict=True):
@@ -92,10 +97,6 @@ def test_attacking_leaves_batch_statistics_and_the_noises_stream():
     assert all(np.array_equal(old, new.numpy()) for old, new in zip(before, model.weights, strict=True))
 
 
-def test_no_adversary_for_training_on_clean_images():
-    assert adversary("none", EPSILON, "paper") is None
-
-
 def test_adversarial_training_makes_the_net_withstand_pgd_better():
     """Beside its bright rows, each class has a faint pattern on every pixel, which an attack can undo."""
     images, labels = toy_data(96)
@@ -104,10 +105,10 @@ def test_adversarial_training_makes_the_net_withstand_pgd_better():
     hit = {}
     for kind in ("none", "at"):
         model = make_model("anisotropic", learning_rate=0.01, weight_decay=0.01)
-        model.adversary = adversary(kind, 0.075, "paper")
+        model.adversary = adversary(kind, 0.075) if kind != "none" else None
         model.fit(images, labels, batch_size=32, epochs=30, verbose=0)
         target = target_of(model)
-        attack = dataclasses.replace(adversary("at", 0.075, "paper").attack, objective="margin", steps=40)
+        attack = dataclasses.replace(adversary("at", 0.075).attack, objective="margin", steps=40)
         adversarial = run(At(attack, 0.075), target, images, labels)
         hit[kind] = np.mean(tf.argmax(target.noise_free_logits(target.features(adversarial)), 1).numpy() == labels)
     assert hit["at"] > hit["none"] + 0.05, hit

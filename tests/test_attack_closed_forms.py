@@ -183,7 +183,7 @@ def test_margins_shrink(norm):
         logits = noisy_target.noise_free_logits(flatten(x))
         return {
             "margin": alignment.margin(logits, labels).numpy(),
-            "z_margin": alignment.z_margin(logits, labels, noisy_target.difference_scale).numpy(),
+            "z_margin": alignment.z_margin(logits, labels, noisy_target.difference_scale(flatten(x))).numpy(),
         }
 
     for name in ("margin", "z_margin"):
@@ -216,7 +216,7 @@ def test_z_margin_against_all_corners():
     corners = EPSILON * np.array(list(itertools.product([-1, 1], repeat=PIXELS)), np.float32).reshape(-1, 1, *SHAPE)
 
     def measured(function, x):
-        return function(target.noise_free_logits(flatten(x)), labels, target.difference_scale).numpy()
+        return function(target.noise_free_logits(flatten(x)), labels, target.difference_scale(flatten(x))).numpy()
 
     adversarial = run(build_attack("z_margin", EPSILON), target, images, labels)
     found = measured(alignment.soft_z_margin, adversarial)

@@ -148,7 +148,7 @@ def test_z_margins_count_in_deviations():
     still, images, labels = two_classes()
     bias = still.noise_free_logits(tf.zeros([1, PIXELS]))
     target = linear_target(WEIGHTS, 0.4 * normal(2, 3, seed=62), bias)
-    deviation = target.difference_scale.numpy()[0, 1]
+    deviation = target.difference_scale(None).numpy()[0, 1]
     adversarial = run(attack(confidence=2.0, objective="z_margin"), target, images, labels)
     expected = (margins(target, images, labels) + 2 * deviation) / np.linalg.norm(DIFFERENCE)
     distances = np.linalg.norm(perturbations(adversarial, images), axis=1)

@@ -23,6 +23,7 @@ from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
+from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
 
@@ -83,7 +84,11 @@ def test_a_net_without_its_noise():
     draws = still.logits(still.features(images), make_seed(3), 5)
     mean = target.noise_free_logits(target.features(images))
     np.testing.assert_array_equal(draws, np.stack([mean] * 5))
-    assert not np.any(still.logit_scale) and not np.any(still.difference_scale) and still.num_classes == 4
+    assert (
+        not np.any(still.logit_scale)
+        and not np.any(still.difference_scale(still.features(images)))
+        and still.num_classes == 4
+    )
 
 
 def test_target_of_a_plain_classifier():
@@ -103,16 +108,17 @@ def test_target_of_a_plain_classifier():
 @pytest.mark.parametrize("covariance", ["none", "isotropic", "anisotropic"])
 def test_target_of_a_net_with_a_bottleneck(covariance):
     inputs = keras.Input(SHAPE)
-    model = WCANet(
-        keras.Model(inputs, keras.layers.Flatten()(inputs)), num_classes=3, feature_dim=4, covariance=covariance
-    )
+    options = {"num_classes": 3, "feature_dim": 4}
+    backbone = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    noisy = covariance != "none"
+    model = WCANet(backbone, covariance=covariance, **options) if noisy else BottleneckNet(backbone, **options)
     model.build((None, *SHAPE))
     target, images = target_of(model), random_images(5)
     features = target.features(images)
     np.testing.assert_array_equal(features, model.features(images))
     np.testing.assert_array_equal(target.noise_free_logits(features), model.classifier(features))
     np.testing.assert_array_equal(target.logit_scale, model.logit_scale)
-    assert np.any(target.logit_scale) == (covariance != "none")
+    assert np.any(target.logit_scale) == noisy
 
 
 def test_target_of_a_net_with_random_features():

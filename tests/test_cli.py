@@ -143,8 +143,9 @@ def test_without_its_dependencies_a_command_says_to_run_quickstart(command, tmp_
 def test_every_dataset_has_a_config_for_every_covariance(configs, dataset, covariance):
     config = configs[f"{dataset}_{covariance}"]
     assert config.dataset == dataset
-    assert config.covariance == covariance
-    assert config.feature_dim == (256 if dataset == "cifar100" else 32)
+    defence = config.parsed_defence
+    assert getattr(defence, "covariance", "none") == covariance
+    assert defence.feature_dim == (256 if dataset == "cifar100" else 32)
     assert config.batch_size == 128
     assert config.epochs == (30 if dataset == "digits" else 600)
     in_colour = dataset in ("cifar10", "cifar100", "svhn_cropped")
@@ -152,7 +153,7 @@ def test_every_dataset_has_a_config_for_every_covariance(configs, dataset, covar
     assert config.augmentation == ("crop_flip" if dataset.startswith("cifar") else "none")
     if covariance != "none" and dataset != "digits":
         assert config.learning_rate == (1e-2 if in_colour else 1e-4)
-        assert config.weight_decay == 1e-4
+        assert defence.weight_decay == 1e-4
 
 
 def test_configs_are_those_of_the_experiments_alone(configs):

@@ -14,9 +14,8 @@ from wca_tf.presence import check_dataset_present
 BAD_TRAINING = [
     ("image_size", [-1]),
     ("backbone", ["lenet", ""]),
-    ("feature_dim", [0, -3]),
-    ("covariance", ["diagonal", ""]),
-    ("weight_decay", [-1e-4, math.nan, math.inf]),
+    ("adversarial_attack", ["", "cw", "pgd:targeted=true"]),
+    ("adversarial_epsilon", ["", "2", "-1/255"]),
     ("learning_rate", [0.0, -1.0, math.nan, math.inf]),
     ("batch_size", [0, -1]),
     ("epochs", [0, -1]),
@@ -61,7 +60,7 @@ def test_every_field_has_a_help_text_and_the_defaults_are_accepted(config_class)
 
 
 def test_the_values_at_the_edge_are_accepted():
-    TrainConfig(weight_decay=0.0, batch_size=1, epochs=1, feature_dim=1, max_train_examples=0, seed=0)
+    TrainConfig(batch_size=1, epochs=1, max_train_examples=0, seed=0)
     TrainConfig(seed=2**31 - 1)
     EvaluateConfig(epsilons="0,1", num_examples=0, eot_samples=1, batch_size=1)
 

@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 from evaluation_nets import read_strictly
+from prediction_server import ServedModel
 
 SPSA = '''
 """SPSA (Uesato et al., ICML 2018): gradients estimated from differences along random signs; a black box."""
@@ -67,6 +69,103 @@ def test_an_attack_of_a_users_own_is_evaluated_beside_the_others(trained, comman
     done = command("evaluate", "--attacks=fgsm", *shared, cwd=tmp_path)
     assert done.code == 0, done.err
     assert [attack["name"] for attack in json.loads((report / "results.json").read_text())["attacks"]] == [text, "fgsm"]
+
+
+WEIGHT_NOISE = '''
+"""A toy defence: Gaussian noise on the kernel of every convolution."""
+
+import dataclasses
+
+import keras
+
+from wca_tf.backbones.layer_factory import LayerFactory
+from wca_tf.defences import Defence, option
+from wca_tf.nets.noise import ConvolutionWithNoisyKernel
+from wca_tf.nets.noisy_net import NoisyNet
+
+
+@keras.saving.register_keras_serializable("toy")
+class Convolution(ConvolutionWithNoisyKernel):
+    def __init__(self, *args, deviation, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.deviation = deviation
+
+    def noise_scale(self):
+        return self.deviation
+
+    def get_config(self):
+        return {**super().get_config(), "deviation": self.deviation}
+
+
+class NoisyLayers(LayerFactory):
+    def __init__(self, precision, deviation):
+        super().__init__(precision)
+        self.deviation = deviation
+
+    def convolution(self, inputs, filters, kernel_size, **options):
+        layer = Convolution(filters, kernel_size, deviation=self.deviation, dtype=self.precision, **options)
+        return layer(inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightNoise(Defence):
+    deviation: float = option(0.02, "of each weight", minimum=0)
+
+    def build(self, request):
+        backbone = request.make_backbone(lambda precision: NoisyLayers(precision, self.deviation))
+        return NoisyNet(backbone, **request.arguments())
+'''
+
+
+@pytest.mark.slow
+def test_a_defence_of_a_users_own_is_trained_evaluated_and_exported(command, tmp_path):
+    """One file: noise on weights, which all images of a draw share."""
+    (tmp_path / "toy.py").write_text(WEIGHT_NOISE)
+    text = "toy:WeightNoise:deviation=0.01"
+    small = ("--image_size=25", "--max_train_examples=256", "--batch_size=32", "--epochs=10")
+    done = command("train", f"--defence={text}", "--model_dir=model", *small, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert (tmp_path / "model" / "model.keras").exists()
+    attacks = "fgsm,pgd:steps=2,square:queries=10"
+    shared = ("--model_dir=model", f"--attacks={attacks}", "--epsilons=0.1", "--num_examples=20", "--eot_samples=2")
+    done = command("evaluate", *shared, "--report_dir=report", cwd=tmp_path)
+    assert done.code == 0, done.err
+    results = read_strictly(tmp_path / "report" / "results.json")
+    assert results["training"]["defence"] == text and text in done.out
+    clean, *attacked = (each["expected_accuracy"]["value"] for each in (results["clean"], *results["attacks"]))
+    assert clean > 0.5 and all(left < clean for left in attacked)
+    assert text in (tmp_path / "report" / "report.html").read_text()
+    again = command("evaluate", *shared, "--report_dir=again", cwd=tmp_path)
+    assert again.code == 0
+    numbers = read_strictly(tmp_path / "again" / "results.json")["attacks"]
+    assert [each["expected_accuracy"] for each in numbers] == [a["expected_accuracy"] for a in results["attacks"]]
+    done = command("export", "--model_dir=model", "--export_dir=served", cwd=tmp_path)
+    assert done.code == 0, done.err
+    served = ServedModel(tmp_path / "served" / "1")
+    images = np.random.default_rng(0).integers(0, 256, (2, 25, 25, 1), np.uint8)
+    first, second = (served("serving_default", images=images)["logits"] for _ in range(2))
+    assert not np.array_equal(first, second)  # fresh draws
+    free = served("noise_free", images=images)["logits"]
+    averaged = served("averaged", images=images, n_samples=np.int32(200))["logits"]
+    assert np.abs(averaged - free).max() < np.abs(first - free).max() + 1
+
+
+@pytest.mark.parametrize(
+    ("defence", "told"),
+    [
+        ("toy:WeightNoise:deviation=-1", "deviation from 0"),
+        ("toy:WeightNoise:scale=1", "an option among"),
+        ("toy:Noise", "toy:Noise to be importable"),
+        ("json:JSONDecoder", "to derive from wca_tf.defences.defence.Defence"),
+        ("wcanet", "a defence among none, wca, wca_official"),
+    ],
+)
+def test_a_wrong_defence_is_one_line(command, tmp_path, defence, told):
+    (tmp_path / "toy.py").write_text(WEIGHT_NOISE)
+    done = command("train", f"--defence={defence}", "--model_dir=model", cwd=tmp_path)
+    assert done.code == 2 and not (tmp_path / "model").exists()
+    [line] = done.err.strip().splitlines()
+    assert line.startswith("error: --defence: ") and told in line
 
 
 @pytest.mark.parametrize(

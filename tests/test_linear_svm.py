@@ -189,7 +189,7 @@ def test_the_target_is_the_svm():
     images, target = float_images(images), svm.target()
     logits = target.noise_free_logits(target.features(images)).numpy()
     assert np.allclose(logits[:, 1] - logits[:, 0], svm.output(images), atol=1e-4)
-    assert np.isclose(target.difference_scale[0, 1], svm.deviation, rtol=1e-5)
+    assert np.isclose(target.difference_scale(None)[0, 1], svm.deviation, rtol=1e-5)
     judged = judge(target, images, labels, np.arange(len(labels)), 0).probability_correct
     assert np.allclose(judged, svm.probability_correct(images, labels), atol=1e-5)
 

@@ -6,8 +6,8 @@ from scipy.special import logsumexp
 from toy_models import CLASSES, DIMENSIONS, convolution, make_model, toy_data
 
 from wca_tf.defences.wca import covariance as noise_covariance
-from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError
+from wca_tf.nets.bottleneck_net import BottleneckNet
 
 COVARIANCES = ["none", "isotropic", "anisotropic"]
 NOISY = ["isotropic", "anisotropic"]
@@ -153,7 +153,7 @@ def test_the_undefended_net_is_deterministic_and_equals_numpy():
 def test_pixel_statistics_apply_per_channel():
     keras.utils.set_random_seed(0)
     backbone = keras.Sequential([keras.Input((2, 2, 3)), keras.layers.Flatten()])
-    model = WCANet(backbone, 2, 2, "none", pixel_mean=(0.1, 0.2, 0.3), pixel_std=(1.0, 2.0, 4.0))
+    model = BottleneckNet(backbone, 2, 2, pixel_mean=(0.1, 0.2, 0.3), pixel_std=(1.0, 2.0, 4.0))
     images = np.random.default_rng(0).uniform(size=(5, 2, 2, 3)).astype(np.float32)
     logits = model(images).numpy()
     normalised = (images - np.array([0.1, 0.2, 0.3])) / np.array([1.0, 2.0, 4.0])
@@ -212,7 +212,7 @@ def test_config_round_trips(covariance):
         weight_decay=0.02,
         seed=3,
     )
-    copy = WCANet.from_config(model.get_config())
+    copy = type(model).from_config(model.get_config())
     copy.build((None, 8, 8, 1))
     copy.set_weights(model.get_weights())
     without_names = [{**each.get_config(), "backbone": None} for each in (model, copy)]

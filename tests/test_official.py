@@ -1,4 +1,4 @@
-"""What `--compat=official` does differently, against the authors' formulas written out in NumPy."""
+"""What `--defence=wca_official` does differently, against the authors' formulas written out in NumPy."""
 
 import dataclasses
 
@@ -10,11 +10,17 @@ from attack_nets import batch_of, normal, random_images, tanh_target
 from toy_models import DIMENSIONS, make_model, toy_data
 
 from wca_tf import training
-from wca_tf.adversarial import AdversarialTraining, OfficialAdversarialTraining, OfficialProjectedGradient, adversary
+from wca_tf.adversarial import AdversarialTraining
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.config import TrainConfig
-from wca_tf.defences.wca.constraints import constraints
+from wca_tf.defences import parse_defence
 from wca_tf.defences.wca.noise import AnisotropicNoise
+from wca_tf.defences.wca_official.adversarial import (
+    OfficialAdversarialTraining,
+    OfficialProjectedGradient,
+    official_adversary,
+)
 from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, OfficialIsotropicNoise
 from wca_tf.errors import InputError
 from wca_tf.model_dir import load_model
@@ -26,7 +32,7 @@ EACH = pytest.mark.parametrize("covariance", list(LAYERS))
 
 
 def official(covariance, **options):
-    return make_model(covariance, compat="official", **options)
+    return make_model(covariance, official=True, **options)
 
 
 def softplus(x):
@@ -86,9 +92,9 @@ def test_nothing_keeps_the_diagonal_positive():
 
 
 @EACH
-@pytest.mark.parametrize("compat", ["paper", "official"])
-def test_an_assigned_factor_is_the_noises(covariance, compat):
-    model = make_model(covariance, compat=compat)
+@pytest.mark.parametrize("authors", [False, True])
+def test_an_assigned_factor_is_the_noises(covariance, authors):
+    model = make_model(covariance, official=authors)
     factor = np.tril(0.3 * normal(DIMENSIONS, DIMENSIONS)) + 2 * np.eye(DIMENSIONS, dtype=np.float32)
     factor = np.diag(np.diag(factor)) if covariance == "isotropic" else factor
     model.noise.assign_scale_tril(factor)
@@ -117,8 +123,9 @@ def test_an_official_net_trains_and_is_the_same_after_saving(covariance, tmp_pat
 
 @EACH
 def test_a_constrained_run_has_weights_of_norm_one_and_clipped_variances(covariance, tiny_config, tmp_path):
-    options = {"covariance": covariance, "compat": "official", "regularizer": "constraint", "max_train_examples": 64}
-    train(dataclasses.replace(tiny_config, epochs=1, learning_rate=0.05, **options), tmp_path / "model")
+    defence = f"wca_official:covariance={covariance}:regularizer=constraint"
+    changes = {"defence": defence, "max_train_examples": 64, "epochs": 1, "learning_rate": 0.05}
+    train(dataclasses.replace(tiny_config, **changes), tmp_path / "model")
     model = load_model(tmp_path / "model" / "last.keras")
     np.testing.assert_allclose(np.linalg.norm(model.classifier.kernel, axis=0), 1, rtol=1e-6)
     scale_tril, raw = model.noise.scale_tril.numpy(), model.noise.scale_vector.numpy()
@@ -131,7 +138,7 @@ def test_a_constrained_run_has_weights_of_norm_one_and_clipped_variances(covaria
 def test_weights_shorter_than_one_are_made_longer_as_well():
     model = official("anisotropic")
     model.classifier.kernel.assign(0.1 * model.classifier.kernel)
-    [weights, _] = constraints(TrainConfig(regularizer="constraint", compat="official"))
+    [weights, _] = parse_defence("wca_official:regularizer=constraint").callbacks()
     weights.set_model(model)
     weights.on_train_batch_end(0)
     np.testing.assert_allclose(np.linalg.norm(model.classifier.kernel, axis=0), 1, rtol=1e-6)
@@ -140,10 +147,10 @@ def test_weights_shorter_than_one_are_made_longer_as_well():
 def test_grey_images_are_not_normalised_and_the_adversary_is_the_authors(tiny_config, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(training, "_fit", lambda model, *rest: seen.append(model))
-    for compat in ("official", "paper"):
-        config = dataclasses.replace(tiny_config, compat=compat, adversarial="at", max_train_examples=64)
+    for defence in ("wca_official", "wca"):
+        config = dataclasses.replace(tiny_config, defence=defence, adversarial="at", max_train_examples=64)
         with pytest.raises(FileNotFoundError):  # nothing was trained
-            train(config, tmp_path / compat)
+            train(config, tmp_path / defence)
     theirs, papers = seen
     assert (theirs.pixel_mean, theirs.pixel_std) == ((0.0,), (1.0,))
     assert papers.pixel_mean[0] > 0.1
@@ -152,10 +159,16 @@ def test_grey_images_are_not_normalised_and_the_adversary_is_the_authors(tiny_co
     assert papers.adversary.epsilon == 8 / 255
 
 
-@pytest.mark.parametrize("fixed", [{"max_weight_norm": 2.0}, {"max_variance": 0.5}, {"adversarial_epsilon": "0.1"}])
-def test_what_the_authors_code_fixes_cannot_be_set(fixed):
-    with pytest.raises(InputError, match=f"no --{next(iter(fixed))} with --compat=official"):
-        TrainConfig(compat="official", **fixed)
+@pytest.mark.parametrize("fixed", [{"adversarial_attack": "fgsm"}, {"adversarial_epsilon": "0.1"}])
+def test_the_attack_that_the_authors_code_fixes_cannot_be_set(fixed):
+    with pytest.raises(InputError, match=f"no --{next(iter(fixed))} with --defence=wca_official"):
+        TrainConfig(defence="wca_official", **fixed)
+
+
+@pytest.mark.parametrize("option", ["max_weight_norm", "max_variance"])
+def test_the_bounds_that_the_authors_code_fixes_cannot_be_set(option):
+    with pytest.raises(InputError, match=f"wca_official:OPTION=VALUE with an option among .*{option}"):
+        TrainConfig(defence=f"wca_official:{option}=0.5")
 
 
 def test_a_negative_sum_of_raw_variances_is_divergence_not_a_number():
@@ -168,8 +181,6 @@ def test_a_negative_sum_of_raw_variances_is_divergence_not_a_number():
 
 def test_the_papers_noise_is_the_default():
     assert isinstance(make_model("anisotropic").noise, AnisotropicNoise)
-    with pytest.raises(InputError, match="compat.*'theirs'"):
-        make_model(compat="theirs")
 
 
 def test_the_authors_pgd_steps_along_the_sum_of_all_gradients_so_far():
@@ -192,10 +203,10 @@ def test_the_authors_pgd_steps_along_the_sum_of_all_gradients_so_far():
 def test_the_authors_adversary_attacks_images_that_are_not_normalised():
     model = official("anisotropic", pixel_mean=(0.4,), pixel_std=(0.2,))
     images = tf.constant(toy_data(3)[0])
-    theirs = adversary("at", 0.1, "official")
+    theirs = official_adversary(mixed=False)
     assert (theirs.epsilon, theirs.attack.eot_samples) == (0.03, 1)
     np.testing.assert_allclose(theirs.epsilon * theirs.attack.relative_step_size, 0.01)
     normalised = theirs.target(model).features((images - 0.4) / 0.2)
     np.testing.assert_allclose(normalised, model.features(images), rtol=1e-5)
-    papers = adversary("at", 0.1, "paper").target(model)
+    papers = AdversarialTraining(parse_attack("pgd"), 0.1, mixed=False).target(model)
     np.testing.assert_allclose(papers.features(images), model.features(images), rtol=1e-5)

@@ -74,16 +74,21 @@ def test_a_config_trains_every_weight_of_its_net(configs, name):
 def test_every_experiment_of_the_paper_has_an_undefended_and_a_defended_net(configs, experiment):
     defended = ("isotropic", "anisotropic") if experiment in ABLATION else ("anisotropic",)
     undefended = configs[f"{experiment}_none"]
-    assert (undefended.learning_rate, undefended.weight_decay) == (1e-3, 0)
+    assert (undefended.learning_rate, undefended.parsed_defence.weight_decay) == (1e-3, 0)
     assert undefended.learning_rate_schedule == "constant"
     for covariance in defended:
         config = configs[f"{experiment}_{covariance}"]
-        same = {"learning_rate": 1e-3, "weight_decay": 0.0, "covariance": "none", "learning_rate_schedule": "constant"}
+        same = {"learning_rate": 1e-3, "defence": undefended.defence, "learning_rate_schedule": "constant"}
         assert dataclasses.replace(config, **same) == undefended
+        defence = config.parsed_defence
         assert config.learning_rate == (1e-4 if config.backbone == "lenet_plus_plus" else 1e-2)
-        assert config.weight_decay == 1e-4
+        assert (defence.weight_decay, defence.covariance) == (1e-4, covariance)
         assert (config.batch_size, config.epochs) == (128, 600)
-        assert config.feature_dim == (256 if DATASETS[config.dataset][1] == 100 else 32)
+        assert (
+            defence.feature_dim
+            == undefended.parsed_defence.feature_dim
+            == (256 if DATASETS[config.dataset][1] == 100 else 32)
+        )
 
 
 @pytest.mark.parametrize(

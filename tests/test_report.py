@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from wca_tf.attacks import kind_of, parse_attack
 from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.examples import Examples
 from wca_tf.defences.wca.net import WCANet
@@ -21,7 +22,6 @@ from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report import commands, figures
 from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
-from wca_tf.evaluation.report.table import kind
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, trials_of
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.nets.targets import RandomNetTarget
@@ -123,6 +123,12 @@ def page(evaluated):
     return Page(evaluated[1] / "report.html")
 
 
+def write(path, results, outcomes, examples, model):
+    """Write the report of a net, as an evaluation does."""
+    sections = model.report_sections(examples, outcomes[0].judgement.z_margin) if model else []
+    write_report(path, results, outcomes, examples, sections, noisy=bool(sections))
+
+
 def shown(number):
     return f"{100 * number['value']:.1f} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
 
@@ -135,7 +141,7 @@ def percent(value):
 def expected_row(attack):
     return [
         attack["name"],
-        kind(attack),
+        kind_of(parse_attack(attack["name"])),
         shown(attack["accuracy"]),
         shown(attack["expected_accuracy"]),
         percent(attack["noise_free_accuracy"]),
@@ -296,7 +302,7 @@ def test_radii_are_written_to_the_bit(epsilon, text):
 def test_where_data_are_is_left_out(parts, tmp_path):
     results, outcomes, examples, model = parts
     training = {**results["training"], "dataset": "fashion_mnist", "tfds_data_dir": "/home/somebody/secret"}
-    write_report(tmp_path, {**results, "training": training, "dataset": "fashion_mnist"}, outcomes, examples, model)
+    write(tmp_path, {**results, "training": training, "dataset": "fashion_mnist"}, outcomes, examples, model)
     for name in ("report.html", "model_card.md"):
         text = (tmp_path / name).read_text()
         assert "--tfds_data_dir=DIR" in text and "somebody" not in text
@@ -305,7 +311,7 @@ def test_where_data_are_is_left_out(parts, tmp_path):
 def test_the_checklist_and_unfinished_training_are_told(parts, tmp_path):
     results, *rest = parts
     state = {**results["model"], "training_complete": False}
-    write_report(tmp_path, {**results, "checklist": CHECKLIST, "model": state}, *rest)
+    write(tmp_path, {**results, "checklist": CHECKLIST, "model": state}, *rest)
     page = Page(tmp_path / "report.html")
     assert [row[0] for row in page.rows["words"][1:]] == [item["criterion"] for item in CHECKLIST]
     assert [row[1] for row in page.rows["words"][1:]] == ["✓ passed", "✗ failed", "not applicable"]
@@ -338,7 +344,7 @@ def hostile(parts):
 
 
 def test_hostile_names_are_only_text(parts, tmp_path):
-    write_report(tmp_path, *hostile(parts))
+    write(tmp_path, *hostile(parts))
     page = Page(tmp_path / "report.html")
     assert_loads_nothing(page)
     assert_ids_are_unique(page)
@@ -369,7 +375,7 @@ def test_a_template_that_misses_something_raises():
 
 @pytest.mark.parametrize("failing", ["report.html.j2", "model_card.md.j2"])
 def test_a_failing_report_leaves_the_old_one(parts, tmp_path, monkeypatch, failing):
-    write_report(tmp_path, *parts)
+    write(tmp_path, *parts)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def fail(template, **context):
@@ -379,7 +385,7 @@ def test_a_failing_report_leaves_the_old_one(parts, tmp_path, monkeypatch, faili
 
     monkeypatch.setattr(report_page, "render", fail)
     with pytest.raises(OSError, match="no space"):
-        write_report(tmp_path, *parts)
+        write(tmp_path, *parts)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert set(before) == {"report.html", "model_card.md"}
 
@@ -387,9 +393,9 @@ def test_a_failing_report_leaves_the_old_one(parts, tmp_path, monkeypatch, faili
 def test_a_report_is_the_same_again_and_leaves_the_style_alone(parts, tmp_path):
     settings = dict(matplotlib.rcParams)
     with matplotlib.rc_context({"axes.grid": True, "text.color": "red", "figure.facecolor": "black"}):
-        write_report(tmp_path, *parts)
+        write(tmp_path, *parts)
     first = (tmp_path / "report.html").read_bytes()
-    write_report(tmp_path, *parts)
+    write(tmp_path, *parts)
     assert (tmp_path / "report.html").read_bytes() == first
     assert dict(matplotlib.rcParams) == settings
 
@@ -411,7 +417,7 @@ def test_any_keras_net_on_images_of_any_shape(shape, tmp_path):
     page = Page(tmp_path / "report.html")
     assert_loads_nothing(page)
     assert sections_of(page) == SECTIONS
-    assert "no WCANet" in page.texts["noise"] and "given in memory" in page.texts["reproduce"]
+    assert "The net has no noise" in page.texts["noise"] and "given in memory" in page.texts["reproduce"]
     assert "<b>net</b> | 1" in page.texts["summary"] and "evaluate_model" in page.texts["reproduce"]
     assert "free" not in page.rows and results["training"] is None
     assert page.tags.count("img") == 6 * 3
@@ -463,9 +469,9 @@ def test_targeted_attacks_show_how_often_the_target_is_reached(tmp_path):
 def test_the_undefended_net_says_that_it_has_no_noise(trained_undefended, tmp_path):
     evaluate(CHEAP, trained_undefended, tmp_path)
     page = Page(tmp_path / "report.html")
-    assert "undefended net" in page.texts["noise"]
+    assert "The net has no noise" in page.texts["noise"]
     card = (tmp_path / "model_card.md").read_text()
-    assert "the undefended net" in card and "distribution of the noise" not in card
+    assert "Defence none" in card and "It has no noise" in card and "distribution of the noise" not in card
 
 
 def test_a_hundred_classes_of_large_images_make_a_small_file(parts, tmp_path):
@@ -477,7 +483,7 @@ def test_a_hundred_classes_of_large_images_make_a_small_file(parts, tmp_path):
     images = rng.random((10, 224, 224, 3), np.float32)
     outcomes = [dataclasses.replace(outcome, images=rng.random((8, 224, 224, 3), np.float32)) for outcome in outcomes]
     examples = Examples(images, np.arange(10), tuple(f"class {i}" for i in range(100)))
-    write_report(tmp_path, results, outcomes, examples, model)
+    write(tmp_path, results, outcomes, examples, model)
     assert (tmp_path / "report.html").stat().st_size < 3e6
 
 
@@ -536,7 +542,7 @@ def measure(directory, source, width, height):
 @pytest.mark.parametrize("names", ["usual", "hostile"])
 def test_it_opens_in_a_browser(parts, tmp_path, width, height, names):
     changed = parts if names == "usual" else hostile(parts)
-    write_report(tmp_path, *changed)
+    write(tmp_path, *changed)
     seen, console = measure(tmp_path, (tmp_path / "report.html").read_text(), width, height)
     assert console == [] and seen["errors"] == [] and seen["loaded"] == []
     assert seen["viewport"] == width and seen["width"] <= width and seen["out"] == []
@@ -548,7 +554,7 @@ def test_it_opens_in_a_browser(parts, tmp_path, width, height, names):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 def test_the_browser_test_sees_what_is_broken(parts, tmp_path):
-    write_report(tmp_path, *parts)
+    write(tmp_path, *parts)
     source = (tmp_path / "report.html").read_text()
     broken = (
         '<p style="width:600px">wide</p><img src="data:image/png;base64,AAAA"><script>console.log(missing)</script>'

@@ -8,6 +8,7 @@ from absl import flags as absl_flags
 from PIL import Image
 
 from wca_tf.config import TrainConfig
+from wca_tf.defences import parse_defence
 from wca_tf.errors import InputError
 from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.contours import angles_to_axes
@@ -138,7 +139,7 @@ def test_the_worst_case_is_the_least_of_the_attacks_named_for_each_image(directo
 
 def test_a_run_of_noise_alone_trains_the_undefended_net_first(directory):
     run = Run(ask(directory, "ablation"))
-    assert run.net("digits", "noise_alone").train_noise_on == str(run.model_dir("digits", "none"))
+    assert run.net("digits", "noise_alone").initial_weights == str(run.model_dir("digits", "none"))
 
 
 def test_two_runs_do_not_write_into_one_report_directory(directory):
@@ -222,8 +223,7 @@ def test_the_grid_is_the_papers():
 @pytest.mark.parametrize("scale", BUDGETS)
 def test_every_variant_is_a_configuration_at_every_scale(variant, scale):
     config = TrainConfig(**train_changes("fashion_mnist", variant, scale))
-    expected = VARIANTS[variant].get("covariance", "anisotropic")
-    assert config.covariance == expected
+    assert config.parsed_defence == parse_defence(VARIANTS[variant]["defence"])
     differ = differences(config, "fashion_mnist", variant)
     assert (differ == []) == (scale == "paper")
     assert scale == "paper" or any(d.startswith("epochs") and d.endswith("not 600") for d in differ)

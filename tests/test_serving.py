@@ -26,6 +26,7 @@ import wca_tf
 from wca_tf.config import TrainConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.model_dir import load_model
+from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.orthant import probability_correct
 from wca_tf.serving.signatures import MAX_SAMPLES
 

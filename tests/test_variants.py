@@ -76,10 +76,14 @@ def test_an_evaluation_of_averaged_answers_has_the_exact_probability_of_their_no
 # E3
 
 
+def noise_alone_on(source):
+    return {"defence": "wca:noise_alone=true", "initial_weights": str(source)}
+
+
 @pytest.fixture(scope="module")
 def noise_alone(trained_undefended, tiny_config, tmp_path_factory):
     directory = tmp_path_factory.mktemp("alone") / "model"
-    train(dataclasses.replace(tiny_config, epochs=2, train_noise_on=str(trained_undefended)), directory)
+    train(dataclasses.replace(tiny_config, epochs=2, **noise_alone_on(trained_undefended)), directory)
     return directory
 
 
@@ -98,36 +102,36 @@ def test_only_the_noise_is_trained_and_the_rest_is_the_undefended_net(noise_alon
 
 
 def test_a_finished_run_of_noise_alone_knows_itself_wherever_its_source_is(noise_alone, tiny_config, capsys):
-    train(dataclasses.replace(tiny_config, epochs=2, train_noise_on="moved/elsewhere"), noise_alone)
+    train(dataclasses.replace(tiny_config, epochs=2, **noise_alone_on("moved/elsewhere")), noise_alone)
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(InputError, match="--train_noise_on"):
+    with pytest.raises(InputError, match="--initial_weights|--defence"):
         train(dataclasses.replace(tiny_config, epochs=2), noise_alone)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_noise_on": "absent"}, "finished run.*absent"),
-        ({"train_noise_on": "UNFINISHED"}, "finished run"),
-        ({"train_noise_on": "TRAINED"}, "covariance=none"),
-        ({"train_noise_on": "UNDEFENDED", "feature_dim": 16}, "bottleneck differs"),
+        ({"initial_weights": "absent"}, "finished run.*absent"),
+        ({"initial_weights": "UNFINISHED"}, "finished run"),
+        ({"initial_weights": "UNDEFENDED", "defence": "wca:feature_dim=16"}, "bottleneck differs"),
     ],
 )
 def test_a_source_that_does_not_fit_is_refused_and_nothing_is_made(
-    changes, message, tiny_config, trained, trained_undefended, tmp_path
+    changes, message, tiny_config, trained_undefended, tmp_path
 ):
     unfinished = shutil.copytree(trained_undefended, tmp_path / "unfinished")
     (unfinished / "last.keras").unlink()
-    paths = {"TRAINED": str(trained), "UNDEFENDED": str(trained_undefended), "UNFINISHED": str(unfinished)}
-    changes = {**changes, "train_noise_on": paths.get(changes["train_noise_on"], changes["train_noise_on"])}
+    paths = {"UNDEFENDED": str(trained_undefended), "UNFINISHED": str(unfinished)}
+    changes = {**changes, "initial_weights": paths.get(changes["initial_weights"], changes["initial_weights"])}
     with pytest.raises(InputError, match=message):
         train(dataclasses.replace(tiny_config, **changes), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
 def test_a_constraint_on_the_noise_leaves_the_frozen_weights(tiny_config, trained_undefended, tmp_path):
-    options = {"train_noise_on": str(trained_undefended), "regularizer": "constraint", "max_weight_norm": 0.3}
-    train(dataclasses.replace(tiny_config, epochs=1, max_variance=0.5, **options), tmp_path / "model")
+    bounds = "regularizer=constraint:max_weight_norm=0.3:max_variance=0.5"
+    changes = {"defence": f"wca:noise_alone=true:{bounds}", "initial_weights": str(trained_undefended)}
+    train(dataclasses.replace(tiny_config, epochs=1, **changes), tmp_path / "model")
     paths = (tmp_path / "model" / "last.keras", trained_undefended / "model.keras")
     model, source = (load_model(path) for path in paths)
     np.testing.assert_array_equal(model.classifier.kernel.numpy(), source.classifier.kernel.numpy())
@@ -136,29 +140,38 @@ def test_a_constraint_on_the_noise_leaves_the_frozen_weights(tiny_config, traine
 
 
 def test_a_source_that_is_not_there_is_named_at_once(command, tmp_path):
-    done = command("train", f"--train_noise_on={tmp_path}/absent", f"--model_dir={tmp_path}/model")
+    done = command("train", f"--initial_weights={tmp_path}/absent", f"--model_dir={tmp_path}/model")
     assert done.code == 2
-    assert "--train_noise_on" in done.err
+    assert "--initial_weights" in done.err
     assert done.seconds < 2  # no TensorFlow
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("changes", [{"train_noise_on": "DIR"}, {"regularizer": "constraint"}])
-def test_variants_of_the_noise_are_refused_for_a_net_without(changes):
-    with pytest.raises(InputError, match="--covariance=isotropic or anisotropic"):
-        TrainConfig(covariance="none", **changes)
+def test_noise_that_trains_alone_needs_a_net_to_train_on():
+    with pytest.raises(InputError, match="--initial_weights=DIR"):
+        TrainConfig(defence="wca:noise_alone=true")
+
+
+def test_a_net_may_start_from_the_weights_of_any_trained_net(trained, tiny_config, tmp_path):
+    """All of them go on training, and the noise starts anew."""
+    config = dataclasses.replace(tiny_config, epochs=1, learning_rate=1e-9, initial_weights=str(trained))
+    train(config, tmp_path / "model")
+    net, source = (load_model(ModelDirectory(path).best) for path in (tmp_path / "model", trained))
+    np.testing.assert_allclose(net.bottleneck.kernel, source.bottleneck.kernel, atol=1e-5)
+    np.testing.assert_allclose(net.noise.scale_tril, np.eye(32), atol=1e-5)
+    assert any(weight.path.endswith("bottleneck/kernel") for weight in net.trainable_weights)
 
 
 @pytest.mark.parametrize("name", ["max_weight_norm", "max_variance"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_bounds_of_the_constraint_are_above_zero(name, value):
-    with pytest.raises(InputError, match=f"--{name}"):
-        TrainConfig(**{name: value})
+    with pytest.raises(InputError, match=f"expected {name}"):
+        TrainConfig(defence=f"wca:{name}={value}")
 
 
 def test_a_constrained_run_keeps_its_bounds_and_has_no_penalty(tiny_config, tmp_path):
-    options = {"epochs": 1, "max_train_examples": 128, "max_weight_norm": 0.8, "max_variance": 0.5}
-    config = dataclasses.replace(tiny_config, regularizer="constraint", **options)
+    defence = "wca:regularizer=constraint:max_weight_norm=0.8:max_variance=0.5"
+    config = dataclasses.replace(tiny_config, epochs=1, max_train_examples=128, defence=defence)
     line = train(config, tmp_path / "model")
     model = load_model(ModelDirectory(tmp_path / "model").last)
     assert np.linalg.norm(model.classifier.kernel, axis=0).max() < 0.8 + 1e-6
@@ -197,16 +210,21 @@ def test_the_cosine_schedule_rises_over_a_fifth_and_ends_at_zero():
     assert rates[100] < 1e-8
 
 
-def test_a_run_of_before_a_flag_existed_is_still_the_run_it_was(trained, tiny_config, tmp_path, capsys):
-    copy = shutil.copytree(trained, tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text())
-    for name in ("regularizer", "adversarial", "compat", "learning_rate_schedule"):
-        del config["config"][name]
-    (copy / "config.json").write_text(json.dumps(config))
-    train(tiny_config, copy)
+def test_a_defence_written_another_way_is_the_same_run(trained, tiny_config, tmp_path, capsys):
+    train(dataclasses.replace(tiny_config, defence="wca:feature_dim=32:covariance=anisotropic"), trained)
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(InputError, match="--compat=paper, received --compat=official"):
-        train(dataclasses.replace(tiny_config, compat="official"), copy)
+    with pytest.raises(InputError, match="--defence=wca, received --defence=wca:feature_dim=33"):
+        train(dataclasses.replace(tiny_config, defence="wca:feature_dim=33"), trained)
+
+
+@pytest.mark.parametrize("change", [{"schema": 1}, {"config": {"covariance": "none"}}, {"config": {}}], ids=str)
+def test_a_directory_of_another_version_is_refused_in_a_line(trained, tiny_config, tmp_path, change):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    stored = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**stored, **change}))
+    with pytest.raises(InputError, match="another version of wca_tf|is not a training configuration") as raised:
+        train(tiny_config, copy)
+    assert "\n" not in str(raised.value)
 
 
 def test_tensors_of_labels_and_arrays_train_alike_in_eager_mode():

@@ -79,7 +79,7 @@ def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale:
     label_logits = tf.gather(noise_free_logits, labels, axis=1, batch_dims=1)[:, tf.newaxis]
     # Two classes that share their noise differ for certain: a small deviation in place of none keeps the order.
     smallest = SMALLEST_DEVIATION * tf.reduce_max(difference_scale)
-    batch_dims = difference_scale.shape.rank - 2
+    batch_dims = len(difference_scale.shape) - 2
     scale = tf.maximum(tf.gather(difference_scale, labels, axis=batch_dims, batch_dims=batch_dims), smallest)
     scale = tf.where(is_label | tf.reduce_all(difference_scale == 0), tf.ones_like(scale), scale)
     return tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale)

@@ -105,12 +105,18 @@ class TrainConfig(DataConfig):
     @functools.cached_property
     def parsed_defence(self) -> Defence:
         """The defence; raises InputError for an unknown one."""
-        return parse_defence(self.defence)
+        try:
+            return parse_defence(self.defence)
+        except InputError as error:
+            raise InputError(f"--defence: {error}") from None
 
     @functools.cached_property
     def parsed_adversarial_attack(self) -> BallAttack:
         """The attack of adversarial training; raises InputError for one without a radius, or towards a class."""
-        attack = parse_attack(self.adversarial_attack)
+        try:
+            attack = parse_attack(self.adversarial_attack)
+        except InputError as error:
+            raise InputError(f"--adversarial_attack: {error}") from None
         if not isinstance(attack, BallAttack) or attack.targeted:
             raise InputError(
                 f"expected an attack in a ball, away from the label, as --adversarial_attack; received {attack.name}"

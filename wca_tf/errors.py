@@ -14,6 +14,13 @@ class NonFiniteError(InputError):
     """A net gave NaN or Inf where a number is needed."""
 
 
+class DivergedError(InputError):
+    """Training left the finite numbers: the learning rate is too high."""
+
+
+DIVERGED = "training diverged"  # what TensorFlow's error says when a graph finds the loss to be NaN or Inf
+
+
 class LostWorkerError(InputError):
     """Another process of the cluster is gone; commands exit with 75, try again, so that a launcher restarts them."""
 

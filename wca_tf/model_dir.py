@@ -102,20 +102,21 @@ class ModelDirectory:
             or not isinstance(contents.get("config"), dict)
             or not isinstance(contents.get("dataset"), dict)
         ):
-            raise InputError(f"expected a config.json of schema {SCHEMA} in {self.path}")
+            raise InputError(
+                f"expected a config.json of schema {SCHEMA} in {self.path}: is it of another version of wca_tf?"
+            )
         return contents
 
     def train_config(self) -> TrainConfig:
-        """The configuration that the run was started with; flags that came since are at their defaults."""
-        defaults = dataclasses.asdict(TrainConfig())
-        stored = {**defaults, **self.read_config()["config"]}
+        """The configuration that the run was started with; raises InputError for that of another version."""
+        defaults, stored = dataclasses.asdict(TrainConfig()), self.read_config()["config"]
+        if stored.keys() != defaults.keys():
+            names = ", ".join(sorted(stored.keys() ^ defaults.keys()))
+            raise InputError(f"{self.config} is of another version of wca_tf, with other flags: {names}")
         for name, default in defaults.items():
-            if type(stored.get(name)) not in ((int, float) if isinstance(default, float) else (type(default),)):
+            if type(stored[name]) not in ((int, float) if isinstance(default, float) else (type(default),)):
                 raise InputError(f"expected a {type(default).__name__} as {name} in {self.config}")
-        try:
-            return TrainConfig(**stored)
-        except TypeError as error:
-            raise InputError(f"{self.config} is not a training configuration: {one_line(error)}") from None
+        return TrainConfig(**stored)
 
     def read_metrics(self) -> list[dict[str, float]]:
         """metrics.jsonl's lines, one an epoch; none when there is no file."""

@@ -27,7 +27,7 @@ from wca_tf.distribution.strategy import (
     one_writer,
     synchronise_batch_normalisation,
 )
-from wca_tf.errors import InputError
+from wca_tf.errors import DIVERGED, DivergedError, InputError
 from wca_tf.files import exclusive_directory, remove_leftovers, sha256_of_arrays
 from wca_tf.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
 from wca_tf.nets.classifier import StochasticClassifier
@@ -170,9 +170,9 @@ def _fit(
             verbose=0,
         )
     except tf.errors.InvalidArgumentError as error:
-        if "training diverged" not in str(error):
+        if DIVERGED not in str(error):
             raise
-        raise InputError(
+        raise DivergedError(
             f"training diverged: the loss became NaN or Inf after epoch {len(recorder.lines)}; try a smaller "
             f"--learning_rate than {config.learning_rate} in another --model_dir"
         ) from None
@@ -204,9 +204,9 @@ class EpochRecorder(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         values = {name: float(value) for name, value in (logs or {}).items()}
         if not all(map(math.isfinite, values.values())):  # what a graph of XLA does not check
-            raise InputError(f"training diverged: {values} in epoch {epoch + 1}; try a smaller --learning_rate")
+            raise DivergedError(f"training diverged: {values} in epoch {epoch + 1}; try a smaller --learning_rate")
         if not all(np.isfinite(variable).all() for variable in self.model.trainable_variables):  # by the last step
-            raise InputError(
+            raise DivergedError(
                 f"training diverged: weights of NaN or Inf after epoch {epoch + 1}; try a smaller --learning_rate"
             )
         line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from benchmarks.suite.nets import IMAGE_SHAPES
 from benchmarks.suite.process import Job
-from wca_tf.adversarial import AdversarialTraining, adversary
+from wca_tf.adversarial import AdversarialTraining
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
@@ -48,7 +48,7 @@ def prepare(job: dict[str, Any]) -> Job:
     examples = random_examples(job["net"], batch * (steps + 1))
     config = TrainConfig(
         backbone=job["net"],
-        covariance=job["covariance"],
+        defence=job["defence"],
         precision=job["precision"],
         batch_size=batch,
         epochs=MOST_RUNS,
@@ -56,8 +56,8 @@ def prepare(job: dict[str, Any]) -> Job:
     model = new_model(config, examples)
     if "draws" in job:
         model.adversary = PassPerDraw(ProjectedGradient(eot_samples=job["draws"]), EPSILON, mixed=False)
-    else:
-        model.adversary = adversary("at" if job["adversarial"] else "none", EPSILON, "paper")
+    elif job["adversarial"]:
+        model.adversary = AdversarialTraining(ProjectedGradient(), EPSILON, mixed=False)
     epochs = itertools.count()
 
     def run() -> float:

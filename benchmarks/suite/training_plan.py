@@ -48,9 +48,9 @@ def training_cells(sizes: TrainingSizes) -> list[TrainingCell]:
 
 def training_contenders(cell: TrainingCell, sizes: TrainingSizes) -> list[Contender]:
     """Who trains in the cell; seconds are an image's."""
-    job = {"kind": "training", "net": cell.net, "covariance": "anisotropic", "precision": cell.precision}
+    job = {"kind": "training", "net": cell.net, "defence": "wca", "precision": cell.precision}
     job |= {"batch": sizes.batch, "steps": cell.steps, "adversarial": cell.kind == ADVERSARIAL}
-    undefended = {**job, "covariance": "none"}
+    undefended = {**job, "defence": "none"}
     jobs: dict[str, tuple[str, dict[str, Any]]] = {WCA: ("ours", job)}
     if cell.kind == ADVERSARIAL:
         repeat = {**job, "draws": sizes.draws, "batch": sizes.repeat_batch, "steps": 1}

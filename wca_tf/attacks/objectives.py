@@ -34,7 +34,7 @@ def negative_expected_margin(target: Target, features: tf.Tensor, logits: tf.Ten
 
 def negative_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """−min_j (mu_y − mu_j), noise-free where the target allows, else the mean over draws. It never saturates."""
-    if not isinstance(target, HeadNoiseTarget):
+    if not is_gaussian(target):
         return negative_expected_margin(target, features, logits, batch)
     sign, classes = _goal(batch)
     return -sign * alignment.margin(target.noise_free_logits(features), classes)

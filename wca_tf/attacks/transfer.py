@@ -7,7 +7,7 @@ from wca_tf.attacks.declarations import ProjectedGradient, Transfer
 from wca_tf.attacks.objectives import check_objective
 from wca_tf.attacks.projected_gradient import projected_gradient
 from wca_tf.errors import InputError
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget, Target
+from wca_tf.nets.targets import RandomNetTarget, Target, is_gaussian
 from wca_tf.seeds import make_seed
 
 
@@ -40,7 +40,7 @@ def _source(attack: Transfer, target: Target) -> Target:
     """Return the other net, or the attacked one without its noise."""
     if attack.source:
         return attack.source
-    if isinstance(target, HeadNoiseTarget):
+    if is_gaussian(target):
         return target.without_noise()
     logits = getattr(target, "noise_free_logits", None)
     if logits is None:

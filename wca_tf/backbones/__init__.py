@@ -1,6 +1,7 @@
 """Feature extractors by name. Each builder is in a module of its own, which is imported when it is first used."""
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wca_tf.backbones.layer_factory import LayerFactory
@@ -22,7 +23,7 @@ def build_backbone(
     name: str,
     image_shape: tuple[int, int, int],
     precision: str = "float32",
-    layers: type[LayerFactory] = LayerFactory,
+    layers: Callable[[str], LayerFactory] = LayerFactory,
 ) -> "keras.Model":
     """Return a Keras model [B, H, W, channels] -> [B, features].
 
@@ -30,7 +31,7 @@ def build_backbone(
         name: one of `BACKBONES`.
         image_shape: (H, W, channels).
         precision: the layers' Keras dtype policy, such as "float32" or "mixed_bfloat16".
-        layers: makes the layers; a defence's own puts noise on activations or weights.
+        layers: precision -> what makes the layers; a defence's own puts noise on activations or weights.
 
     Raises:
         InputError: unknown name; images too small for the backbone; layers of one's own where it takes none.

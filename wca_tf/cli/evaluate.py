@@ -56,7 +56,6 @@ def main() -> None:
 
 def console() -> None:
     """The entry point of bin/evaluate and wca-evaluate."""
-    sys.path.insert(0, "")  # where attacks of a user's own are looked for: the working directory
     define_flags(EvaluateConfig)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
     flags.DEFINE_string("report_dir", "", "where the results go; default: MODEL_DIR/evaluations/NAME")

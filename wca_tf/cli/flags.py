@@ -49,6 +49,7 @@ def config_from_flags(config_class: type[Config]) -> Config:
 def run(main: Callable[[], None], usage: str) -> None:
     """Parse the command line and call `main`; what a user can cause becomes one line and exit 2."""
     sys.modules["__main__"].__doc__ = usage
+    sys.path.insert(0, "")  # where attacks and defences of a user's own are looked for: the working directory
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     logging.set_verbosity(logging.WARNING)  # TFDS tells where it reads from, at length

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from wca_tf.backbones import BACKBONES, build_backbone
@@ -37,7 +38,7 @@ class NetRequest:
     precision: str = "float32"
     seed: int = 0
 
-    def make_backbone(self, layers: type[LayerFactory] = LayerFactory) -> "keras.Model":
+    def make_backbone(self, layers: Callable[[str], LayerFactory] = LayerFactory) -> "keras.Model":
         """Return the backbone, made of the layers that `layers` makes."""
         return build_backbone(self.backbone, self.image_shape, self.precision, layers)
 

@@ -18,7 +18,7 @@ from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.errors import InputError
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, RandomNetTarget, is_gaussian
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed, normal_by_index
 
@@ -109,7 +109,7 @@ def judge(
     Raises:
         InputError: logits that are NaN or Inf.
     """
-    if not isinstance(target, HeadNoiseTarget):
+    if not is_gaussian(target):
         return _judge_by_draws(target, images, labels, np.asarray(indices), make_seed(seed))
     batch = Batch(images, *(tf.cast(values, tf.int64) for values in (labels, indices)))
     mean, noisy, z_margins = (value.numpy() for value in _logits(target, batch, make_seed(seed)))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wca_tf.errors import InputError
+from wca_tf.errors import DivergedError
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.paper import CHOSEN, NETS
 from wca_tf.experiments.run import Run
@@ -25,12 +25,10 @@ def reproduce(run: Run) -> Table:
     for learning_rate in grid:
         for weight_decay in grid:
             row, columns = f"learning rate {learning_rate:g}", f"weight decay {weight_decay:g}"
-            setting = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+            setting = {"learning_rate": learning_rate, "defence": f"wca:weight_decay={weight_decay:g}"}
             try:
                 model_dir = run.trained(dataset, "anisotropic", **setting, **changes)
-            except InputError as error:
-                if "training diverged" not in str(error):
-                    raise
+            except DivergedError:
                 table.add(row, columns, text="diverged")
                 continue
             found[learning_rate, weight_decay] = ModelDirectory(model_dir).best_epoch()["val_accuracy"]
@@ -38,7 +36,7 @@ def reproduce(run: Run) -> Table:
             table.add(row, columns, {"value": found[learning_rate, weight_decay]})
             table.add(row, f"{columns}, pgd 8/255", evaluated.number("pgd", 8 / 255))
     papers = train_changes(dataset, "anisotropic", "paper")  # the grid has its own rates: they are no difference
-    rates = {"learning_rate": papers["learning_rate"], "weight_decay": papers.get("weight_decay", 1e-4)}
+    rates = {"learning_rate": papers["learning_rate"], "defence": papers["defence"]}
     table.notes = run.notes(dataset, NETS[1:], ["pgd"], **rates, **changes)
     table.notes.append("all accuracies are on validation images")
     if found:

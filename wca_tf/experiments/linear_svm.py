@@ -18,7 +18,7 @@ from wca_tf.attacks.run import perturbed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import check_images, check_labels
 from wca_tf.defences.wca.noise import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
-from wca_tf.errors import InputError
+from wca_tf.errors import DIVERGED, DivergedError, InputError
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
@@ -157,9 +157,9 @@ def train_svm(
     try:
         _descend(classifier, noise, features, _signs(labels), seed, descent)
     except tf.errors.InvalidArgumentError as error:
-        if "training diverged" not in str(error):
+        if DIVERGED not in str(error):
             raise
-        raise InputError(f"training diverged: the loss became NaN or Inf with {descent}") from None
+        raise DivergedError(f"training diverged: the loss became NaN or Inf with {descent}") from None
     return LinearSVM(
         weight=classifier.kernel.numpy()[:, 0].astype(np.float64),
         bias=float(classifier.bias.numpy()[0]),
@@ -207,7 +207,7 @@ def _descend(
                 hinge = tf.reduce_mean(tf.nn.relu(1 - tf.gather(signs, rows) * outputs))
                 loss = hinge + _regulariser(classifier, noise, descent.weight_decay)
             gradients = tape.gradient(loss, variables)
-            with tf.control_dependencies([tf.debugging.check_numerics(loss, "training diverged: the loss")]):
+            with tf.control_dependencies([tf.debugging.check_numerics(loss, f"{DIVERGED}: the loss")]):
                 optimizer.apply(gradients, variables)
 
     run()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
-from wca_tf.errors import InputError
+from wca_tf.errors import DIVERGED, InputError
 from wca_tf.nets.targets import AnyTarget, RandomNetTarget
 
 # (net, images, labels, sample_weight) -> those to train on in their place
@@ -232,7 +232,7 @@ class StochasticClassifier(DistributedModel):
         values = {"weight": total[0], "ce": ce, "accuracy": accuracy, **losses, **rewards, **self.constants()}
         values |= {name: tf.math.divide_no_nan(*pair) for name, pair in zip(ratios, pairs, strict=True)}
         loss = sum(losses.values(), ce) - sum(rewards.values()) if rewards else sum(losses.values(), ce)
-        return {**values, "loss": tf.debugging.check_numerics(loss, "training diverged: the loss")}
+        return {**values, "loss": tf.debugging.check_numerics(loss, f"{DIVERGED}: the loss")}
 
     def _report(
         self,

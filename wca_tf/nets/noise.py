@@ -15,8 +15,6 @@ import tensorflow as tf
 
 from wca_tf.seeds import fold_in
 
-AT_ONCE = 8  # rows of noise made at a time: small kernels that share the cores
-
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
@@ -39,7 +37,7 @@ class Draws:
             return tf.random.stateless_normal(shape, fold_in(seeds[number // images], self.indices[number % images]))
 
         rows = tf.range(tf.shape(self.seeds)[0] * images)
-        noise = tf.map_fn(row, rows, fn_output_signature=tf.float32, parallel_iterations=AT_ONCE)
+        noise = tf.map_fn(row, rows, fn_output_signature=tf.float32)
         return tf.reshape(noise, [-1, *shape])
 
     def for_each_draw(self, layer: int, shape: tuple[int, ...]) -> tf.Tensor:
@@ -48,7 +46,6 @@ class Draws:
             lambda seed: tf.random.stateless_normal(shape, seed),
             self._of_layer(layer),
             fn_output_signature=tf.float32,
-            parallel_iterations=AT_ONCE,
         )
 
     def _of_layer(self, layer: int) -> tf.Tensor:
@@ -139,7 +136,6 @@ class ConvolutionWithNoisyKernel(NoiseLayer, keras.layers.Conv2D):
             lambda group: self.convolution_op(*group),
             (groups, kernels),
             fn_output_signature=inputs.dtype,
-            parallel_iterations=AT_ONCE,
         )
         outputs = tf.reshape(outputs, [tf.shape(inputs)[0], *outputs.shape[2:]])
         if self.use_bias:

@@ -58,7 +58,8 @@ class NoisyNet(StochasticClassifier):
         draws = tf.shape(seeds)[0]
         repeated = tf.tile(images, [draws, *[1] * (images.shape.rank - 1)])
         logits = self._logits(repeated, Draws(seeds, indices), training=False)
-        return tf.reshape(logits, [draws, -1, self.num_classes])
+        logits = tf.reshape(logits, [draws, -1, self.num_classes])
+        return tf.ensure_shape(logits, [seeds.shape[0], images.shape[0], self.num_classes])
 
     def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
         return self._logits(images, None, training=False)

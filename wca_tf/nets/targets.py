@@ -6,10 +6,11 @@ Shapes: B batch, H W channels of images in [0, 1], F features, S draws, C classe
 import copy
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
+from typing_extensions import TypeIs
 
 from wca_tf import alignment
 from wca_tf.seeds import fold_in, make_seed, normal_by_index
@@ -292,7 +293,7 @@ def _numbered_seeds(seed: tf.Tensor, first: int | tf.Tensor, draws: int | tf.Ten
 AnyTarget = HeadNoiseTarget | RandomNetTarget
 
 
-def is_gaussian(target: Target) -> bool:
+def is_gaussian(target: Any) -> TypeIs[HeadNoiseTarget]:
     """Whether the logits given an image are Gaussian, with known mean and covariance."""
     return isinstance(target, HeadNoiseTarget)
 
