@@ -120,8 +120,26 @@ def spell(name: str, declared: Any, defaults: Mapping[str, Any]) -> str:
     for key, field in options_of(type(declared)).items():
         value = getattr(declared, key)
         if value != defaults.get(key, field.default):
-            parts.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+            parts.append(assignment(key, value))
     return ":".join(parts)
+
+
+def assignment(option: str, value: Any) -> str:
+    """Return OPTION=VALUE as the grammar has it.
+
+    >>> assignment("targeted", True)
+    'targeted=true'
+    """
+    return f"{option}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """Return a Markdown page with what stands between its marks `<!-- NAME -->` and `<!-- end -->` made anew."""
+    for name, table in tables.items():
+        before, mark, rest = text.partition(f"<!-- {name} -->")
+        if mark:
+            text = f"{before}{mark}\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return text
 
 
 def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.declarations import ATTACKS, NamedAttack
-from wca_tf.options import options_of
+from wca_tf.options import assignment, options_of, with_tables
 
 
 def help_text() -> str:
@@ -51,19 +51,15 @@ def _assignments(named: NamedAttack) -> list[str]:
     for option, field in options_of(named.kind).items():
         value = named.defaults.get(option, field.default)
         if option not in shared or value != field.default:
-            assignments.append(f"{option}={str(value).lower() if isinstance(value, bool) else value}")
+            assignments.append(assignment(option, value))
     return assignments
 
 
-def with_tables(text: str) -> str:
-    """Return a Markdown page with what stands between its marks `<!-- NAME -->` and `<!-- end -->` made anew."""
-    for name, table in (("attacks", markdown_table()), ("options", markdown_options())):
-        before, mark, rest = text.partition(f"<!-- {name} -->")
-        if mark:
-            text = f"{before}{mark}\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
-    return text
+def with_tables_of_attacks(text: str) -> str:
+    """Return a Markdown page with its tables of attacks and of their options made anew."""
+    return with_tables(text, {"attacks": markdown_table(), "options": markdown_options()})
 
 
 if __name__ == "__main__":
     page = Path("docs/attacks.md")
-    page.write_text(with_tables(page.read_text()))
+    page.write_text(with_tables_of_attacks(page.read_text()))

@@ -1,15 +1,19 @@
-"""wca-train: train a WCA-Net, or resume a run that was stopped.
+"""wca-train: train a net with a defence, or resume a run that was stopped.
 
     bin/train --flagfile=configs/digits_anisotropic.flags --model_dir=runs/digits_anisotropic
 
 Started again on the same --model_dir it resumes. The result: model.keras (best on validation), last.keras,
 metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin/evaluate.
+
+Defences, --defence=NAME:option=value:... or module:Class of your own (docs/howto/add_a_defence.md):
+DEFENCES
 """
 
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.config import TrainConfig, expand
+from wca_tf.defences.tables import help_text
 from wca_tf.distribution.cluster import check_strategy, would_be_chief
 from wca_tf.errors import InputError
 from wca_tf.presence import check_dataset_present, check_source_present
@@ -41,4 +45,4 @@ def console() -> None:
     define_flags(TrainConfig)
     flags.DEFINE_string("model_dir", None, "directory of the model; an unfinished run in it is resumed")
     show_in_help("model_dir")
-    run(main, __doc__ or "")
+    run(main, (__doc__ or "").replace("DEFENCES", help_text()))

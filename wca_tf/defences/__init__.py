@@ -14,6 +14,9 @@ from wca_tf.options import class_from_outside, option, parse_options, spell
 __all__ = ["Defence", "NetRequest", "defence_names", "option", "parse_defence", "spell_defence"]
 
 
+NOT_DEFENCES = ("defence", "tables")  # the modules of this package that declare none
+
+
 @functools.cache
 def defence_names() -> tuple[str, ...]:
     """Return the names of the defences of this package, in alphabetical order.
@@ -21,7 +24,7 @@ def defence_names() -> tuple[str, ...]:
     >>> defence_names()
     ('none', 'wca', 'wca_official')
     """
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "defence"))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in NOT_DEFENCES))
 
 
 def declaration_of(name: str) -> type[Defence]:

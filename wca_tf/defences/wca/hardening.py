@@ -9,6 +9,7 @@ import numpy as np
 
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError, one_line
+from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.seeds import keras_seed
 
 
@@ -21,7 +22,7 @@ def harden(
     pixel_std: tuple[float, ...] = (1.0,),
     weight_decay: float = 1e-4,
     seed: int = 0,
-) -> WCANet:
+) -> BottleneckNet:
     """A WCANet on a copy of a Keras classifier's layers, weights included; `model` stays as it is.
 
     Everything before the last layer with classes (a Dense, or a 1×1 Conv2D on a single position, as in MobileNet)
@@ -33,7 +34,8 @@ def harden(
         model: functional or sequential, built, trained or not: float images [B, H, W, channels] -> [B, C] logits or
             softmax, or [B, 1] for two classes, the second of which has the logit.
         num_classes: None for those of `model`; another number starts with a new classifier.
-        feature_dim, covariance, weight_decay, seed: as for WCANet; the new weights depend on the seed alone.
+        covariance: as for WCANet; or "none", for a net without noise to compare with.
+        feature_dim, weight_decay, seed: as for WCANet; the new weights depend on the seed alone.
         pixel_mean, pixel_std: what turns images in [0, 1] into those that `model` takes, (images − mean) / std, per
             channel: (0.0,) and (1 / 255,) for a net that takes 0 to 255.
 
@@ -47,16 +49,17 @@ def harden(
     _check_images(features.inputs[0])
     kernel, bias = _class_weights(model, head)
     with keras_seed(seed):
-        net = WCANet(
-            _copy(features),
-            len(bias) if num_classes is None else num_classes,
-            feature_dim,
-            covariance,
-            pixel_mean=pixel_mean,
-            pixel_std=pixel_std,
-            weight_decay=weight_decay,
-            seed=seed,
-        )
+        classes, backbone = len(bias) if num_classes is None else num_classes, _copy(features)
+        options: dict[str, Any] = {
+            "pixel_mean": pixel_mean,
+            "pixel_std": pixel_std,
+            "weight_decay": weight_decay,
+            "seed": seed,
+        }
+        if covariance == "none":
+            net: BottleneckNet = BottleneckNet(backbone, classes, feature_dim, **options)
+        else:
+            net = WCANet(backbone, classes, feature_dim, covariance, **options)
         net.build((None, *features.input_shape[1:]))
     if net.num_classes == len(bias):
         _keep_logits(net, kernel, bias)
@@ -150,7 +153,7 @@ def _copy(model: keras.Model) -> keras.Model:
         ) from None
 
 
-def _keep_logits(net: WCANet, kernel: np.ndarray, bias: np.ndarray) -> None:
+def _keep_logits(net: BottleneckNet, kernel: np.ndarray, bias: np.ndarray) -> None:
     """Make the logits without noise features @ kernel + bias.
 
     The classifier K [D, C] becomes orthonormal, KᵀK = I: noise N(0, I) on features is N(0, I) on logits, too. The
