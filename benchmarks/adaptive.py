@@ -14,7 +14,7 @@ from typing import Any
 from fashion_mnist_nets import evaluated, parse_arguments
 
 from wca_tf import files
-from wca_tf.config import parse_epsilons
+from wca_tf.config import parse_radii
 from wca_tf.evaluation.accuracy import percent
 
 NETS = ("none", "anisotropic")
@@ -41,7 +41,7 @@ def measure(arguments: argparse.Namespace, net: str) -> list[dict[str, Any]]:
     found = evaluated(arguments, net, (*members, CASCADE), EPSILONS)
     timed = evaluated(arguments, net, (*members, CASCADE), EPSILONS, num_examples=TIMED_IMAGES)
     rows = []
-    for epsilon in parse_epsilons(EPSILONS):
+    for epsilon in (radius.epsilon for radius in parse_radii(EPSILONS)):
         seconds = {name: timed.entry(name, epsilon)["seconds"] for name in (*members, CASCADE)}
         row = {
             "net": net,

@@ -99,7 +99,7 @@ def timed(config: EvaluateConfig, directory: Path, precision: str, rounds: int) 
     run = ModelDirectory(directory)
     model = load_model(run.best)
     examples = load_evaluation_examples(dataclasses.replace(config, num_examples=BATCH), run.train_config())
-    attack, epsilon = config.parsed_attacks[0], config.parsed_epsilons[0]
+    attack, epsilon = config.parsed_attacks[0], config.parsed_radii[0].epsilon
     targets = {each: target_of(inference_copy(model, each)) for each in (BASELINE, precision)}
     images, labels = to_float(tf.constant(examples.images)), tf.constant(examples.labels)
     seconds: dict[str, list[float]] = {each: [] for each in targets}

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 from fashion_mnist_nets import NETS, evaluated, parse_arguments
 
 from wca_tf import files
-from wca_tf.config import parse_epsilons
+from wca_tf.config import parse_radii
 from wca_tf.evaluation.report.table import percent
 from wca_tf.experiments.run import Evaluated
 
@@ -52,7 +52,7 @@ def main() -> None:
 def _kept(found: Evaluated) -> dict[str, Any]:
     kept = {key: found.results[key] for key in KEPT}
     kept["training"] = {k: v for k, v in found.results["training"].items() if k != "tfds_data_dir"}
-    radii = parse_epsilons(EPSILONS)
+    radii = [radius.epsilon for radius in parse_radii(EPSILONS)]
     kept["attacks"] = [found.entry(attack, epsilon) for epsilon in radii for attack in ATTACKS]
     kept["worst_case"] = [
         {"epsilon": epsilon, "expected_accuracy": found.worst_case(list(ATTACKS), epsilon)} for epsilon in radii

@@ -29,9 +29,9 @@ from wca_tf.evaluation.accuracy import Judgement
 from wca_tf.evaluation.checklist import CRITERIA, Evidence, Searches, has_checklist, held
 from wca_tf.evaluation.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
+from wca_tf.evaluation.planted_examples import find_planted_examples
 from wca_tf.evaluation.report.table import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.evaluation.self_test import run_self_test
 from wca_tf.keras_target import target_of
 from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
@@ -417,7 +417,7 @@ def test_what_no_seed_decides_is_not_said_to_be_known():
     _, test = digits(4)
     fgsm = parse_attack("fgsm", eot_samples=2)
     assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), attacking.Settings(), None) == []
-    [result] = run_self_test(target, [fgsm], EPSILON, test)
+    [result] = find_planted_examples(target, [fgsm], EPSILON, test)
     assert (result.found, result.planted, result.passed) == (0, 0, None)
 
 

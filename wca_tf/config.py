@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
+from wca_tf.attacks.attack import NORMS
 from wca_tf.backbones import BACKBONES
 from wca_tf.defences import Defence, parse_defence
 from wca_tf.errors import InputError
@@ -133,11 +134,26 @@ class TrainConfig(DataConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class Radius:
+    """A radius of attacks.
+
+    Attributes:
+        epsilon: in the images' [0, 1] units, 0 or more.
+        norm: of the attacks that it is for; None for all.
+    """
+
+    epsilon: float
+    norm: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
     """An evaluation of a trained model."""
 
     attacks: str = option("fgsm,pgd,adaptive", "comma-separated; parameters after a colon: pgd:steps=40")
-    epsilons: str = option("8/255", "comma-separated radii for images in [0, 1], as 0.1 or 8/255")
+    epsilons: str = option(
+        "8/255", "comma-separated radii for images in [0, 1], as 0.1, 8/255, or l2:0.5 for attacks of one norm alone"
+    )
     eot_samples: int = option(50, "noise draws that an attack's gradient averages over (paper: 50)")
     num_examples: int = option(1000, "attack the first so many images of the split; 0 takes all")
     split: str = option(
@@ -161,7 +177,7 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         _check_at_least(self, eot_samples=1, num_examples=0, batch_size=1, seed=0, average_draws=1)
-        if max(self.parsed_epsilons) == 0 and self.checklist:
+        if max(radius.epsilon for radius in self.parsed_radii) == 0 and self.checklist:
             raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
 
     def identity(self) -> dict[str, Any]:
@@ -175,19 +191,22 @@ class EvaluateConfig:
     def parsed_attacks(self) -> tuple[Attack, ...]:
         """The attacks, in order; raises InputError for an unknown one."""
         texts = _split_list(self.attacks, "--attacks")
-        attacks = tuple(parse_attack(text, eot_samples=self.eot_samples) for text in texts)
-        norms = norms_of(attacks)
-        if len(norms) > 1:
-            raise InputError(f"expected attacks of one norm, whose radii compare; received {', '.join(norms)}")
-        return attacks
+        return tuple(parse_attack(text, eot_samples=self.eot_samples) for text in texts)
 
     @functools.cached_property
-    def parsed_epsilons(self) -> tuple[float, ...]:
-        """The radii, in order; raises InputError for one out of range (linf: [0, 1]), or there twice."""
-        epsilons = parse_epsilons(self.epsilons)
-        if "linf" in norms_of(self.parsed_attacks) and max(epsilons) > 1:
-            raise InputError(f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}")
-        return tuple(epsilons)
+    def parsed_radii(self) -> tuple[Radius, ...]:
+        """The radii, in order; raises InputError for one out of range, there twice, or of a norm of no attack."""
+        radii, norms = parse_radii(self.epsilons), norms_of(self.parsed_attacks)
+        for radius in radii:
+            if norms and radius.norm not in (None, *norms):
+                raise InputError(
+                    f"expected --epsilons for attacks of {' and '.join(norms)}, received one of {radius.norm}"
+                )
+            if "linf" in norms and radius.norm != "l2" and radius.epsilon > 1:
+                raise InputError(
+                    f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}"
+                )
+        return tuple(radii)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,16 +245,21 @@ def _split_list(text: str, flag: str) -> list[str]:
     return items
 
 
-def parse_epsilons(text: str) -> list[float]:
-    """The radii of a list; raises InputError for what is none, or there twice.
+def parse_radii(text: str) -> list[Radius]:
+    """Return the radii of a list; raises InputError for an item that is no radius, or there twice.
 
-    >>> parse_epsilons("1/2,0.3")
-    [0.5, 0.3]
+    >>> parse_radii("1/2,l2:0.3")
+    [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
     """
-    epsilons = [_parse_epsilon(item, "--epsilons") for item in _split_list(text, "--epsilons")]
-    if len(set(epsilons)) < len(epsilons):
+    radii = []
+    for item in _split_list(text, "--epsilons"):
+        norm, colon, number = item.rpartition(":")
+        if colon and norm not in NORMS:
+            raise InputError(f"expected a norm among {', '.join(NORMS)} before the radius, received {item!r}")
+        radii.append(Radius(_parse_epsilon(number, "--epsilons"), norm or None))
+    if len(set(radii)) < len(radii):
         raise InputError(f"expected each radius of --epsilons once, received {text!r}")
-    return epsilons
+    return radii
 
 
 def _parse_epsilon(text: str, flag: str) -> float:

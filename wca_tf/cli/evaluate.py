@@ -38,11 +38,11 @@ def main() -> None:
         config = dataclasses.replace(config, checklist=True)
     import_tensorflow()  # only when the flags are right: it takes seconds
     if flags.FLAGS.self_test:
-        from wca_tf.evaluation.runner import self_test
-        from wca_tf.evaluation.self_test import format_self_test
+        from wca_tf.evaluation.planted_examples import format_planted_examples
+        from wca_tf.evaluation.runner import planted_examples
 
-        tested = self_test(config, model_dir)
-        print(format_self_test(tested))
+        tested = planted_examples(config, model_dir)
+        print(format_planted_examples(tested))
         sys.exit(3 if any(result.passed is False for result in tested) else 0)
     from wca_tf.evaluation.report.table import format_results
     from wca_tf.evaluation.runner import evaluate

@@ -10,9 +10,10 @@ import numpy as np
 
 from wca_tf import files
 from wca_tf.errors import InputError
+from wca_tf.evaluation.measure import Measure
 from wca_tf.model_dir import ModelDirectory
 
-SCHEMA = 1  # of results.json
+SCHEMA = 2  # of results.json
 # What a report directory belongs to, as said of one that belongs to something else.
 OTHER = {
     "model_dir": "another directory of a model",
@@ -51,7 +52,7 @@ def evaluation_name(identity: dict[str, Any]) -> str:
     return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{hashed}"
 
 
-def stored_results(report: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+def stored_results(report: Path, identity: dict[str, Any], every: list[Measure]) -> dict[str, Any] | None:
     """The results in `report`, if any; raises InputError when they are of another evaluation, which would be lost."""
     for name in ("evaluation.json", "results.json"):
         if (report / name).exists():
@@ -64,33 +65,9 @@ def stored_results(report: Path, identity: dict[str, Any]) -> dict[str, Any] | N
     if not (report / "results.json").exists():
         return None
     results = files.read_json(report / "results.json")
-    if results.get("schema") != SCHEMA or not _has_attacks(results) or not _has_checklist(results):
+    if results.get("schema") != SCHEMA or not all(measure.is_valid(results) for measure in every):
         raise InputError(
             f"expected attacks and a checklist of schema {SCHEMA} in {report / 'results.json'}: it is of another "
             "version, or broken; name another --report_dir"
         )
     return results
-
-
-def _has_attacks(results: dict[str, Any]) -> bool:
-    """Whether the attacks are such that they can be made again."""
-    attacks = results.get("attacks")
-    return isinstance(attacks, list) and all(
-        isinstance(attack, dict)
-        and isinstance(attack.get("name"), str)
-        and type(attack.get("epsilon", "")) in (int, float, type(None))
-        and isinstance(attack.get("config"), dict)
-        for attack in attacks
-    )
-
-
-def _has_checklist(results: dict[str, Any]) -> bool:
-    checklist = results.get("checklist")
-    return isinstance(checklist, list) and all(
-        isinstance(item, dict)
-        and item.get("passed", "") in (True, False, None)
-        and all(isinstance(item.get(key), str) for key in ("criterion", "evidence"))
-        and type(item.get("epsilon")) in (int, float)
-        and isinstance(item.get("attacks", []), list)
-        for item in checklist
-    )

@@ -51,6 +51,11 @@ class Outcome:
     images: np.ndarray
     seconds: float
 
+    @property
+    def norm(self) -> str | None:
+        """The norm of its radius, if it has one."""
+        return None if self.epsilon is None else self.config.get("norm")
+
     def __len__(self) -> int:
         return len(self.linf)
 
@@ -122,10 +127,10 @@ def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Ju
 
 
 def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Arrays of examples.npz: `index`, `label` [N]; per outcome, clean first: names, epsilons [A], numbers [A, N].
+    """Arrays of examples.npz: `index`, `label` [N]; per outcome, clean first: names, norms, radii [A], numbers [A, N].
 
-    The epsilon of an attack without a radius is NaN. Of a net judged by draws there are `hits` too, [A, N, draws], and
-    `blocks` [A, N].
+    The epsilon of an attack without a radius is NaN, and its norm empty. Of a net judged by draws there are `hits` too,
+    [A, N, draws], and `blocks` [A, N].
     """
     hits = np.stack([outcome.judgement.hits for outcome in outcomes])
     judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
@@ -133,6 +138,7 @@ def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str,
         "index": np.arange(len(labels)),
         "label": labels,
         "attack": np.array([outcome.name for outcome in outcomes]),
+        "norm": np.array([o.norm or "" for o in outcomes]),
         "epsilon": np.array([np.nan if o.epsilon is None else o.epsilon for o in outcomes]),
         **{name: np.stack([getattr(o.judgement, name) for o in outcomes]) for name in judged},
         **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0", "found")},

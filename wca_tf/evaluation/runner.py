@@ -21,34 +21,33 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf import files
-from wca_tf.attacks import parse_attack
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.config import EvaluateConfig, TrainConfig, expand
+from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.errors import InputError
-from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, check_attacks, run_attacks
-from wca_tf.evaluation.checklist import FEWEST, Searches, has_checklist, run_checklist
+from wca_tf.evaluation.attacking import Settings
+from wca_tf.evaluation.criteria import Searches
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_results
-from wca_tf.evaluation.outcomes import Outcome, per_example_arrays
+from wca_tf.evaluation.measure import Evaluation, Measure
+from wca_tf.evaluation.measures import measures
+from wca_tf.evaluation.outcomes import per_example_arrays
+from wca_tf.evaluation.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.report.page import write_report
-from wca_tf.evaluation.self_test import IMAGES, SelfTest, run_self_test
-from wca_tf.evaluation.summary import summarise
 from wca_tf.inference_copy import inference_copy
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model, versions
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import AnyTarget, has_noise
 
-FULL_SEARCHES = Searches()
 # Written before results.json.
 WRITTEN = ("examples.npz", "report.html", "model_card.md")
 
 
 def evaluate(
-    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", searches: Searches = FULL_SEARCHES
+    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", searches: Searches | None = None
 ) -> dict[str, Any]:
     """Attack the model in `model_dir` and write results.json, examples.npz, report.html and model_card.md.
 
@@ -76,7 +75,7 @@ def _evaluate_model_dir(
     model_dir: str | Path,
     report_dir: str | Path,
     strategy: tf.distribute.Strategy,
-    searches: Searches,
+    searches: Searches | None,
 ) -> dict[str, Any]:
     directory, model, examples = _load(config, model_dir)
     train_config = directory.train_config()
@@ -121,11 +120,11 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
     return directory, model, examples
 
 
-def self_test(config: EvaluateConfig, model_dir: str | Path) -> list[SelfTest]:
+def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[FoundExamples]:
     """Have each attack find adversarial images planted on the features of the model in `model_dir`."""
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
-    target, epsilon = _averaged(target_of(model), config), max(config.parsed_epsilons)
-    return run_self_test(target, config.parsed_attacks, epsilon, examples, config.seed)
+    target, epsilon = _averaged(target_of(model), config), max(radius.epsilon for radius in config.parsed_radii)
+    return find_planted_examples(target, config.parsed_attacks, epsilon, examples, config.seed)
 
 
 def evaluate_model(
@@ -175,94 +174,58 @@ def _evaluate(
     identity: dict[str, Any],
     described: dict[str, Any],
     model: Any,
-    searches: Searches = FULL_SEARCHES,
+    searches: Searches | None = None,
 ) -> dict[str, Any]:
     if not target.own_draws:  # an image's draws may depend on its place in the batch
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
-    if config.checklist and len(examples) < FEWEST:
-        raise InputError(f"the checklist expects {FEWEST} images or more, received {len(examples)}")
-    stored = stored_results(report, identity)
-    if stored and _is_complete(stored, config, searches) and all((report / name).exists() for name in WRITTEN):
+    every = measures(searches)
+    stored = stored_results(report, identity, every)
+    if stored and _is_complete(stored, config, every) and all((report / name).exists() for name in WRITTEN):
         print(f"{report} has this evaluation; nothing to do")
         return stored
-    settings = Settings(config.seed, config.batch_size)
-    attacked = _attacked(target, model, config)
-    check_attacks(attacked, trials_of(config), examples)
+    settings, attacked = Settings(config.seed, config.batch_size), _attacked(target, model, config)
+    evaluation = Evaluation(target, attacked, model, examples, config, settings, report, stored or {})
+    for measure in every:
+        if measure.is_asked(config):
+            measure.check(evaluation)
     with files.exclusive_directory(report):
-        stored = stored_results(report, identity) or {"attacks": [], "checklist": []}
+        evaluation = dataclasses.replace(evaluation, stored=stored_results(report, identity, every) or {})
         files.write_json(report / "evaluation.json", identity)
-        kept = [attack for attack in stored["attacks"] if _can_be_made(attack, config)]
-        trials = [CLEAN_TRIAL, *_merge(kept, config)]
-        _check_one_norm(trials, report)
-        outcomes = run_attacks(target, trials, examples, settings, report / "records", attacked)
-        checklist = stored["checklist"]
-        if config.checklist and not has_checklist(checklist, config, searches):
-            attacks = list(dict.fromkeys(trial.attack for trial in trials if trial.attack))
-            checklist = run_checklist(target, examples, config, attacks, settings, report / "checklist", searches)
+        for measure in every:
+            evaluation.results.update(_measured(measure, evaluation))
         told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
-        seconds = round(sum(outcome.seconds for outcome in outcomes), 1)
-        results = {**told, "versions": versions(), "seconds": seconds, **summarise(outcomes), "checklist": checklist}
-        _write(report, results, outcomes, examples, model, has_noise(target))
+        seconds = round(sum(outcome.seconds for outcome in evaluation.outcomes), 1)
+        results = {**told, "versions": versions(), "seconds": seconds, **evaluation.results}
+        _write(evaluation, results, every)
     print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results
 
 
-def _write(
-    report: Path, results: dict[str, Any], outcomes: list[Outcome], examples: Examples, model: Any, noisy: bool
-) -> None:
+def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
+    """Return what a measure gives; where it was measured before, or is not asked for, what is stored."""
+    stored, config = evaluation.stored, evaluation.config
+    if measure.gives_outcomes or (measure.is_asked(config) and not (stored and measure.is_complete(stored, config))):
+        return measure.measure(evaluation)
+    return {**measure.absent(), **{key: stored[key] for key in measure.keys if key in stored}}
+
+
+def _is_complete(stored: dict[str, Any], config: EvaluateConfig, every: list[Measure]) -> bool:
+    """Whether nothing is left to do."""
+    return all(measure.is_complete(stored, config) for measure in every if measure.is_asked(config))
+
+
+def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]) -> None:
     """Write what an evaluation leaves; results.json last, which says that it is complete."""
+    report, examples, outcomes = evaluation.directory, evaluation.examples, evaluation.outcomes
     arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels)
     files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
-    sections = []
-    if isinstance(model, StochasticClassifier):
+    of_net = []
+    if isinstance(evaluation.model, StochasticClassifier):
         average_draws = results["config"].get("average_draws", 1)
-        sections = model.report_sections(examples, outcomes[0].judgement.z_margin, average_draws)
-    write_report(report, results, outcomes, examples, sections, noisy)
+        of_net = evaluation.model.report_sections(examples, evaluation.clean_z_margins, average_draws)
+    of_measures = [section for measure in every if (section := measure.section(results))]
+    write_report(report, results, outcomes, examples, of_net, of_measures, has_noise(evaluation.target))
     files.write_json(report / "results.json", results)
-
-
-def trials_of(config: EvaluateConfig) -> list[Trial]:
-    """Each attack at each radius, then those without a radius, in the order given."""
-    with_radius = [attack for attack in config.parsed_attacks if attack.has_radius]
-    without = [Trial(attack, None) for attack in config.parsed_attacks if not attack.has_radius]
-    return [Trial(attack, epsilon) for epsilon in config.parsed_epsilons for attack in with_radius] + without
-
-
-def _trial_of(attack: dict[str, Any], config: EvaluateConfig) -> Trial:
-    """Return the trial that an entry of results.json is of."""
-    return Trial(parse_attack(attack["name"], eot_samples=config.eot_samples), attack["epsilon"])
-
-
-def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
-    """What was run and what is to be run, once each; an epsilon's attacks together, those without one last."""
-    unique = list(dict.fromkeys([*(_trial_of(attack, config) for attack in stored), *trials_of(config)]))
-    radii = list(dict.fromkeys(trial.epsilon for trial in unique if trial.epsilon is not None))
-    return [trial for radius in (*radii, None) for trial in unique if trial.epsilon == radius]
-
-
-def _can_be_made(attack: dict[str, Any], config: EvaluateConfig) -> bool:
-    """Whether a stored attack is as it would be made today, or can be made again; says so of one that cannot."""
-    trial, source = _trial_of(attack, config), attack["config"].get("source")
-    if trial.made(attack["config"]) or not source or ModelDirectory(expand(source)).best.exists():
-        return True
-    print(f"left out: {attack['name']}, which is of an older algorithm, and whose source is no longer there")
-    return False
-
-
-def _check_one_norm(trials: list[Trial], report: Path) -> None:
-    """Raise InputError when radii of two norms would stand side by side."""
-    norms = sorted({trial.norm for trial in trials if trial.norm})
-    if len(norms) > 1:
-        raise InputError(
-            f"expected attacks of one norm in {report}, received {', '.join(norms)}: name another --report_dir"
-        )
-
-
-def _is_complete(stored: dict[str, Any], config: EvaluateConfig, searches: Searches) -> bool:
-    """Whether nothing is left to do: what was asked for before counts too, where its algorithm has changed since."""
-    done = {(attack["name"], attack["epsilon"]): attack["config"] for attack in stored["attacks"]}
-    missing = [t for t in _merge(stored["attacks"], config) if not t.made(done.get((t.name, t.epsilon)))]
-    return not missing and not (config.checklist and not has_checklist(stored["checklist"], config, searches))
 
 
 def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) -> Examples:

@@ -9,31 +9,37 @@ from wca_tf.evaluation.outcomes import Outcome
 
 
 def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
-    """The parts of results.json that are about numbers: clean, attacks, worst_case; the clean images come first."""
-    clean, *attacked = outcomes
-    epsilons = list(dict.fromkeys(outcome.epsilon for outcome in attacked if outcome.epsilon is not None))
+    """Return `attacks` and `worst_case` of results.json; the outcome of the clean images comes first."""
+    attacked = outcomes[1:]
+    radii = dict.fromkeys((o.norm, o.epsilon) for o in attacked if o.epsilon is not None)
     return {
-        "clean": {**clean.judgement.numbers(), "probability_error": float(clean.judgement.probability_error.max())},
         "attacks": [_summary(outcome) for outcome in attacked],
         "worst_case": [
-            {"epsilon": epsilon, "expected_accuracy": worst_case(outcomes, epsilon).n_query_accuracy(1)}
-            for epsilon in epsilons
+            {
+                "norm": norm,
+                "epsilon": epsilon,
+                "expected_accuracy": worst_case(outcomes, norm, epsilon).n_query_accuracy(1),
+            }
+            for norm, epsilon in radii
         ],
     }
 
 
-def worst_case(outcomes: list[Outcome], epsilon: float) -> Judgement:
-    """Return the judgement of each image in the worst case over the clean image and all attacks at `epsilon`.
+def worst_case(outcomes: list[Outcome], norm: str | None, epsilon: float) -> Judgement:
+    """Return the judgement of each image in the worst case over the clean image and all attacks at a radius.
 
     An attack without a radius has no epsilon, and no part in it.
     """
     clean, *attacked = outcomes
-    return least_probability([clean.judgement, *(o.judgement for o in attacked if o.epsilon == epsilon)])
+    return least_probability(
+        [clean.judgement, *(o.judgement for o in attacked if (o.norm, o.epsilon) == (norm, epsilon))]
+    )
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:
     numbers: dict[str, Any] = {
         "name": outcome.name,
+        "norm": outcome.norm,
         "epsilon": outcome.epsilon,
         "config": outcome.config,
         **outcome.judgement.numbers(),

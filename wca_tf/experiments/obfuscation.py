@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from wca_tf.defences.wca.net import NOISE_METRICS
 from wca_tf.errors import InputError
-from wca_tf.evaluation.checklist import FEWEST, IMAGES
+from wca_tf.evaluation.checklist import IMAGES, MIN_IMAGES
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS
@@ -37,7 +37,7 @@ def reproduce(run: Run) -> Table:
     table.legend = "Each criterion with its evidence: means of the exact P(correct)."
     found: dict[str, list[dict[str, Any]]] = {}
     asked = run.budget.num_examples
-    images = max(asked, FEWEST) if asked else 0
+    images = max(asked, MIN_IMAGES) if asked else 0
     for label, variant in ABLATION_LABELS:
         evaluated = run.evaluated(dataset, variant, ATTACKS, num_examples=images, checklist=True)
         found[label] = evaluated.results["checklist"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from wca_tf.config import EvaluateConfig, TrainConfig, expand
 from wca_tf.evaluation.accuracy import Number, least_probability
-from wca_tf.evaluation.checklist import Searches
+from wca_tf.evaluation.criteria import Searches
 from wca_tf.evaluation.outcomes import stored_judgements
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS

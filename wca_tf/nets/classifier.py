@@ -107,7 +107,7 @@ class StochasticClassifier(DistributedModel):
         return {"backbone": self.backbone}
 
     def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        """Return what the net tells of itself in a report: `evaluation.report.sections.NetSection`s.
+        """Return what the net tells of itself in a report: `evaluation.report.sections.ReportSection`s.
 
         Args:
             examples: the clean images, `data.examples.Examples`.

@@ -13,12 +13,12 @@ from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.accuracy import percent
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
-from wca_tf.evaluation.report.sections import NetSection, Panel
+from wca_tf.evaluation.report.sections import Panel, ReportSection
 
 IMAGES_AT_A_TIME = 100
 
 
-def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, average_draws: int) -> NetSection:
+def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, average_draws: int) -> ReportSection:
     """Return the section on the noise of a net.
 
     What counts is of the net as it was judged: answering with the mean logits of `average_draws` draws.
@@ -54,7 +54,7 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
         "answer. The difference that decides an answer, the label's logit less its nearest rival's, deviates by "
         f"{text['to_margin']} times its own size, on average over the clean images."
     )
-    return NetSection("The noise", paragraphs, told["panels"], card)
+    return ReportSection("The noise", paragraphs, told["panels"], card)
 
 
 def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str, Any]:

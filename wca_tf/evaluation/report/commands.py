@@ -50,16 +50,19 @@ def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[s
     Attacks without a radius go with one of them. The checklist goes with the last, so that its self-test meets all
     attacks; it is made at the first epsilon of its run.
     """
-    names_at: dict[float, tuple[str, ...]] = {}
+    names_at: dict[tuple[str, float], tuple[str, ...]] = {}
     for attack in attacks:
         if attack["epsilon"] is not None:
-            names_at[attack["epsilon"]] = (*names_at.get(attack["epsilon"], ()), attack["name"])
+            radius = attack["norm"], attack["epsilon"]
+            names_at[radius] = (*names_at.get(radius, ()), attack["name"])
     radii_of: dict[tuple[str, ...], list[float]] = {}
-    for epsilon, names in names_at.items():
+    for (_, epsilon), names in names_at.items():
         radii_of.setdefault(names, []).append(epsilon)
     without = [attack["name"] for attack in attacks if attack["epsilon"] is None]
     runs = [(list(names), radii) for names, radii in radii_of.items()]
-    if not runs or (checked is not None and checked not in names_at):  # that run had no attack with a radius
+    if not runs or (
+        checked is not None and all(checked != epsilon for _, epsilon in names_at)
+    ):  # that run had no attack with a radius
         runs.append(([], [] if checked is None else [checked]))
     runs[-1][0].extend(without)
     runs.sort(key=lambda run: checked in run[1])

@@ -19,7 +19,7 @@ from wca_tf.evaluation.accuracy import distance_text, percent
 from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
-from wca_tf.evaluation.report.sections import NetSection
+from wca_tf.evaluation.report.sections import ReportSection
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Characters that reorder or hide what stands around them.
@@ -33,7 +33,8 @@ def write_report(
     results: dict[str, Any],
     outcomes: list[Outcome],
     examples: Examples,
-    net_sections: list[NetSection],
+    net_sections: list[ReportSection],
+    measure_sections: list[ReportSection],
     noisy: bool,
 ) -> None:
     """Write report.html and model_card.md into the directory `report`.
@@ -44,9 +45,14 @@ def write_report(
         outcomes: the clean images, then every attack, as in results["attacks"].
         examples: the images that were attacked.
         net_sections: what the net tells of itself.
+        measure_sections: what measures tell that the page itself does not show.
         noisy: whether the net may have noise.
     """
-    summary = _summary(results, examples) | {"net_sections": net_sections, "has_noise": noisy}
+    summary = _summary(results, examples) | {
+        "net_sections": net_sections,
+        "measure_sections": measure_sections,
+        "has_noise": noisy,
+    }
     page = render("report.html.j2", **summary, **_figures(results, outcomes, examples))
     card = render("model_card.md.j2", **summary)
     files.write_atomically(report / "report.html", lambda path: _write(path, page))

@@ -14,6 +14,7 @@ from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.figures import Stroke
 
 MOST_QUERIES = 1000
+NORM_NAMES = {"linf": "l∞", "l2": "l2"}
 Legend = list[tuple[str, Stroke]]
 
 
@@ -27,31 +28,31 @@ class Panel:
 
 
 @dataclasses.dataclass(frozen=True)
-class NetSection:
-    """What a net tells of itself in the report of its evaluation.
+class ReportSection:
+    """A section of the report that a net tells of itself, or a measure of its numbers.
 
     Attributes:
         title: of the section.
         paragraphs: of text.
         panels: figures.
-        card: a paragraph for the model card.
+        card: a paragraph for the model card; empty for none.
     """
 
     title: str
     paragraphs: list[str]
-    panels: list[Panel]
-    card: str
+    panels: list[Panel] = dataclasses.field(default_factory=list)
+    card: str = ""
 
 
 def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Per epsilon: the attacks at it, the strongest of the paper's by its own measure, and the worst case."""
-    found = []
+    """Per radius: the attacks at it, the strongest of the paper's by its own measure, and the worst case."""
+    found, several = [], len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
-        attacks = [attack for attack in results["attacks"] if attack["epsilon"] == worst["epsilon"]]
+        attacks = [attack for attack in results["attacks"] if radius_of(attack) == radius_of(worst)]
         paper = [attack for attack in attacks if attack["config"]["kind"] == "paper"]
         found.append(
             {
-                "epsilon": epsilon_text(worst["epsilon"]),
+                "epsilon": epsilon_text(worst["epsilon"]) + (f" ({NORM_NAMES[worst['norm']]})" if several else ""),
                 "attacks": attacks,
                 "paper": min(paper, key=lambda attack: attack["accuracy"]["value"], default=None),
                 "worst": worst["expected_accuracy"],
@@ -60,20 +61,24 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def accuracy(results: dict[str, Any]) -> Panel | None:
-    """Expected accuracy against epsilon; None when no attack has a radius."""
-    attacks = [attack for attack in results["attacks"] if attack["epsilon"] is not None]
-    if not attacks:
-        return None
-    strokes = figures.strokes_for([attack["name"] for attack in attacks])
-    norms = {attack["config"].get("norm", "") for attack in attacks}
-    norm = {"linf": "l∞, ", "l2": "l2, "}.get(norms.pop(), "") if len(norms) == 1 else ""
-    numbers = {name: [a for a in attacks if a["name"] == name] for name in strokes} | {
-        "worst case": results["worst_case"]
-    }
-    legend = [*strokes.items(), ("worst case", figures.WORST_CASE)]
-    series = [(*_from_clean(numbers[name], results["clean"]), stroke) for name, stroke in legend]
-    return Panel("", figures.accuracy_curves(series, f"ε ({norm}images in [0, 1])"), legend)
+def radius_of(row: dict[str, Any]) -> tuple[str | None, float | None]:
+    """(norm, epsilon) of a row of results.json."""
+    return row["norm"], row["epsilon"]
+
+
+def accuracy(results: dict[str, Any]) -> list[Panel]:
+    """Return a figure for each norm: expected accuracy against epsilon."""
+    panels = []
+    for norm in dict.fromkeys(worst["norm"] for worst in results["worst_case"]):
+        attacks = [each for each in results["attacks"] if each["norm"] == norm and each["epsilon"] is not None]
+        strokes = figures.strokes_for([attack["name"] for attack in attacks])
+        numbers = {name: [a for a in attacks if a["name"] == name] for name in strokes}
+        numbers["worst case"] = [worst for worst in results["worst_case"] if worst["norm"] == norm]
+        legend = [*strokes.items(), ("worst case", figures.WORST_CASE)]
+        series = [(*_from_clean(numbers[name], results["clean"]), stroke) for name, stroke in legend]
+        label = f"ε ({NORM_NAMES[norm]}, images in [0, 1])"
+        panels.append(Panel("", figures.accuracy_curves(series, label), legend))
+    return panels
 
 
 def _from_clean(found: list[dict[str, Any]], clean: dict[str, Any]) -> tuple[list[float], list[Number]]:
@@ -83,11 +88,11 @@ def _from_clean(found: list[dict[str, Any]], clean: dict[str, Any]) -> tuple[lis
 
 
 def distortions(outcomes: list[Outcome]) -> list[Panel]:
-    """Histograms of l2 and l∞ distances: per epsilon, then per kind of attack without a radius."""
+    """Histograms of l2 and l∞ distances: per radius, then per kind of attack without a radius."""
     groups: dict[str, list[Outcome]] = {}
+    several = len({outcome.norm for outcome in outcomes[1:] if outcome.norm}) > 1
     for outcome in outcomes[1:]:
-        free = outcome.epsilon is None
-        title = outcome.name.split(":")[0] if free else f"ε = {epsilon_text(outcome.epsilon or 0.0)}"
+        title = outcome.name.split(":")[0] if outcome.epsilon is None else _radius_text(outcome, several)
         groups.setdefault(title, []).append(outcome)
     strokes = figures.strokes_for([o.name for o in outcomes[1:] if o.epsilon is not None])
     panels = []
@@ -98,6 +103,11 @@ def distortions(outcomes: list[Outcome]) -> list[Panel]:
             series = [(_distances(outcome, norm), of_group[outcome.name]) for outcome in group]
             panels.append(Panel(f"{title}, {label}", figures.histogram(series, label), legend))
     return panels
+
+
+def _radius_text(outcome: Outcome, with_norm: bool) -> str:
+    norm = f" ({NORM_NAMES[outcome.norm]})" if with_norm and outcome.norm else ""
+    return f"ε = {epsilon_text(outcome.epsilon or 0.0)}{norm}"
 
 
 def _distances(outcome: Outcome, norm: str) -> np.ndarray:
@@ -114,10 +124,11 @@ def queries(outcomes: list[Outcome]) -> Panel:
     """Mean of P(correct)ⁿ against n: clean images, and the strongest attack at each epsilon."""
     legend: Legend = [("clean", figures.WORST_CASE)]
     chosen = [outcomes[0]]
-    radii = list(dict.fromkeys(o.epsilon for o in outcomes[1:] if o.epsilon is not None))
-    for epsilon, colour in zip(radii, figures.strokes_for([str(radius) for radius in radii]).values(), strict=True):
-        chosen.append(_strongest([o for o in outcomes[1:] if o.epsilon == epsilon]))
-        legend.append((f"{chosen[-1].name} at ε = {epsilon_text(epsilon)}", colour))
+    radii = dict.fromkeys((o.norm, o.epsilon) for o in outcomes[1:] if o.epsilon is not None)
+    several = len({norm for norm, _ in radii}) > 1
+    for radius, colour in zip(radii, figures.strokes_for(list(map(str, radii))).values(), strict=True):
+        chosen.append(_strongest([o for o in outcomes[1:] if (o.norm, o.epsilon) == radius]))
+        legend.append((f"{chosen[-1].name} at {_radius_text(chosen[-1], several)}", colour))
     series = []
     for outcome, (_, stroke) in zip(chosen, legend, strict=True):
         most = min(outcome.judgement.draws or MOST_QUERIES, MOST_QUERIES)
@@ -131,9 +142,12 @@ def _strongest(outcomes: list[Outcome]) -> Outcome:
 
 
 def galleries(outcomes: list[Outcome], examples: Examples) -> list[dict[str, Any]]:
-    """Images under the strongest attack at the largest epsilon, and under the strongest without a radius."""
-    radii = [o.epsilon for o in outcomes[1:] if o.epsilon is not None]
-    groups = [[o for o in outcomes[1:] if o.epsilon == max(radii)] if radii else []]
+    """Images under the strongest attack at the largest radius of each norm, and the strongest without a radius."""
+    groups = []
+    for norm in dict.fromkeys(o.norm for o in outcomes[1:] if o.epsilon is not None):
+        of_norm = [o for o in outcomes[1:] if o.norm == norm and o.epsilon is not None]
+        largest = max(o.epsilon or 0.0 for o in of_norm)
+        groups.append([o for o in of_norm if o.epsilon == largest])
     groups.append([o for o in outcomes[1:] if o.epsilon is None])
     return [_gallery(outcomes[0], _strongest(group), examples) for group in groups if group]
 

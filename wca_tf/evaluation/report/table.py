@@ -22,12 +22,14 @@ COLUMNS = (
 def format_results(results: dict[str, Any]) -> str:
     """A table in plain text: a block per epsilon, percentages, the paper's attacks marked apart from adaptive ones."""
     rows = [COLUMNS, _row("clean", "", results["clean"])]
+    several = len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
-        rows.append((f"epsilon {worst['epsilon']:.4g}",) + ("",) * (len(COLUMNS) - 1))
+        norm = f" ({worst['norm']})" if several else ""
+        rows.append((f"epsilon {worst['epsilon']:.4g}{norm}",) + ("",) * (len(COLUMNS) - 1))
         rows += [
             _row("  " + a["name"], a["config"]["kind"], a)
             for a in results["attacks"]
-            if a["epsilon"] == worst["epsilon"]
+            if (a["norm"], a["epsilon"]) == (worst["norm"], worst["epsilon"])
         ]
         cells = ("  worst case", "per image", "", percent(worst["expected_accuracy"]))
         rows.append(cells + ("",) * (len(COLUMNS) - len(cells)))

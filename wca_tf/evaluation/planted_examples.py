@@ -1,4 +1,4 @@
-"""Can an attack find what is there? An adversarial image is planted, and every attack must find it or another.
+"""Can an attack find what is there? `planted` of results.json: an image is planted, which every attack must find.
 
 Zimmermann et al. (NeurIPS 2022): on the net's own features, with logits as large and as noisy as its own, stands a new
 read-out that is known to err at one point within the attack's reach (planted_net.py). An attack that finds no error is
@@ -13,17 +13,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import Attack, BallAttack
+from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import CarliniWagner, NPixel, ProjectedGradient, RandomSampling, Transfer
 from wca_tf.attacks.run import perturbed, zero_gradients
+from wca_tf.config import EvaluateConfig, norms_of
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
+from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM
+from wca_tf.evaluation.criteria import NEEDED
+from wca_tf.evaluation.measure import Evaluation, Measure
 from wca_tf.evaluation.planted_net import PlantedNet, Reach, Surroundings
-from wca_tf.nets.targets import AnyTarget, answers_alike
+from wca_tf.nets.targets import AnyTarget, answers_alike, is_gaussian
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import make_seed
 
+PLANTED_ALGORITHM = 1  # raise it with every change of what is planted or how: it is done again
 IMAGES = 10
 CLEAN_CLASS = np.array([0])  # the planted net's, of the clean image
 # So many an attack may miss, a single step above all; of fewer than 10, when on some nothing can be planted, no less.
@@ -35,7 +40,7 @@ NEVER_SATURATES = ProjectedGradient(objective="margin", eot_samples=1)
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfTest:
+class FoundExamples:
     """What an attack found of what was planted.
 
     Attributes:
@@ -68,13 +73,79 @@ class _Look:
     saturated: bool
 
 
-def run_self_test(
+class PlantedExamples(Measure):
+    """What every attack of the evaluation, and of the checklist, finds of what was planted."""
+
+    keys = ("planted",)
+
+    def is_asked(self, config: EvaluateConfig) -> bool:
+        return config.checklist
+
+    def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
+        return is_complete_for(stored, config)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, Any]:
+        config, target = evaluation.config, evaluation.target
+        norm, epsilon = checked_radius(config)
+        rows = [row["name"] for row in evaluation.results["attacks"]]
+        attacks = [parse_attack(name, eot_samples=config.eot_samples) for name in dict.fromkeys(rows)]
+        attacks = [attack for attack in attacks if not isinstance(attack, BallAttack) or attack.norm == norm]
+        needed = [name for name in NEEDED if name != "z_margin" or is_gaussian(target)]
+        attacks += [in_norm(name, norm, config.eot_samples) for name in needed]
+        tested = list({attack.name: attack for attack in attacks}.values())
+        found = find_planted_examples(target, tested, epsilon, evaluation.examples, config.seed)
+        return {
+            "planted": {
+                "norm": norm,
+                "epsilon": epsilon,
+                "attacks": [dataclasses.asdict(each) for each in found],
+                **_made_by(),
+            }
+        }
+
+
+def _made_by() -> dict[str, int]:
+    return {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
+
+
+def is_complete_for(stored: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Whether stored results have what all attacks of a configuration find, at its radius."""
+    planted = stored.get("planted")
+    if not isinstance(planted, dict) or not _made_by().items() <= planted.items():
+        return False
+    if (planted.get("norm"), planted.get("epsilon")) != checked_radius(config):
+        return False
+    tested = {each["attack"] for each in planted["attacks"]}
+    of_norm = [a for a in config.parsed_attacks if not isinstance(a, BallAttack) or a.norm == planted["norm"]]
+    return tested >= {attack.name for attack in of_norm}
+
+
+def of_results(results: dict[str, Any]) -> list["FoundExamples"]:
+    """Return `planted` of results.json as objects."""
+    return [FoundExamples(**each) for each in results["planted"]["attacks"]]
+
+
+def checked_radius(config: EvaluateConfig) -> tuple[str, float]:
+    """(norm, epsilon) that the checklist and the planted examples are of: the first radius above 0."""
+    radius = next(radius for radius in config.parsed_radii if radius.epsilon > 0)
+    return radius.norm or (norms_of(config.parsed_attacks) or ["linf"])[0], radius.epsilon
+
+
+def in_norm(name: str, norm: str, eot_samples: int) -> Attack:
+    """Return the attack `name` in a norm, if it has one."""
+    attack = parse_attack(name, eot_samples=eot_samples)
+    if isinstance(attack, BallAttack) and norm != attack.norm:
+        return parse_attack(f"{name}:norm={norm}", eot_samples=eot_samples)
+    return attack
+
+
+def find_planted_examples(
     target: AnyTarget,
     attacks: Sequence[Attack],
     epsilon: float,
     examples: Examples,
     seed: int = 0,
-) -> list[SelfTest]:
+) -> list[FoundExamples]:
     """Plant an adversarial image near each of the first 10 images, for each attack, and count those found."""
     some = examples.take(slice(0, IMAGES))
     images = to_float(tf.constant(some.images))
@@ -105,11 +176,11 @@ def _ready(attack: Attack, net: PlantedNet) -> Attack:
     return dataclasses.replace(attack, eot_samples=draws, confidence=STANDARD_ERRORS * error)
 
 
-def _summarise(name: str, looks: list[_Look]) -> SelfTest:
+def _summarise(name: str, looks: list[_Look]) -> FoundExamples:
     found = [look.found for look in looks]
     zero = [look.zero_gradient for look in looks if look.zero_gradient is not None]
     share = sum(zero) / len(zero) if zero else None
-    return SelfTest(name, sum(found), len(found), _passed(found), share, any(look.saturated for look in looks))
+    return FoundExamples(name, sum(found), len(found), _passed(found), share, any(look.saturated for look in looks))
 
 
 def _passed(found: list[bool]) -> bool | None:
@@ -160,7 +231,7 @@ def _reach(attack: Attack, epsilon: float, shape: tuple[int, ...]) -> Reach:
     return "l2", epsilon * math.sqrt(math.prod(shape))
 
 
-def format_self_test(results: list[SelfTest]) -> str:
+def format_planted_examples(results: list[FoundExamples]) -> str:
     """Return a line per attack."""
     verdict = {True: "pass", False: "FAIL", None: "not applicable: nothing to be found by it"}
     width = max(len(result.attack) for result in results)
@@ -172,7 +243,7 @@ def format_self_test(results: list[SelfTest]) -> str:
     return "\n".join(lines)
 
 
-def _reason(result: SelfTest) -> str:
+def _reason(result: FoundExamples) -> str:
     """Return why an attack failed, where its gradients tell; else nothing."""
     if result.passed is not False or not result.zero_gradients:
         return ""
@@ -180,7 +251,7 @@ def _reason(result: SelfTest) -> str:
     return f"{saturated}the gradient is zero in every pixel on {100 * result.zero_gradients:.0f} % of images"
 
 
-def as_criterion(results: list[SelfTest]) -> dict[str, Any]:
+def as_criterion(results: list[FoundExamples]) -> dict[str, Any]:
     """Return the self-test as a line of the checklist."""
     said = []
     for result in results:

@@ -11,8 +11,13 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.evaluation import planted_net, self_test
-from wca_tf.evaluation.self_test import SelfTest, as_criterion, format_self_test, run_self_test
+from wca_tf.evaluation import planted_examples, planted_net
+from wca_tf.evaluation.planted_examples import (
+    FoundExamples,
+    as_criterion,
+    find_planted_examples,
+    format_planted_examples,
+)
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
@@ -56,7 +61,7 @@ def noisy_target(model_dir):
 def outcome_of(target, name, classes=10, least=10):
     """The self-test of one attack; `least`: on so many of the ten images something can be planted."""
     attack = parse_attack(name, eot_samples=4) if isinstance(name, str) else name
-    [result] = run_self_test(target, [attack], EPSILON, digits(classes)[1])
+    [result] = find_planted_examples(target, [attack], EPSILON, digits(classes)[1])
     assert result.attack == attack.name
     assert 0 <= result.found <= result.planted and least <= result.planted <= 10
     return result
@@ -82,7 +87,7 @@ def test_every_attack_finds_what_is_planted(noisy_target, name):
 def test_the_nearest_error_of_a_mean_over_draws_is_one_without_noise_too(noisy_target):
     """The mean of 50 draws is off, and an attack that stops where it changes sign would be right half of the time."""
     attack = parse_attack("cw:steps=100:learning_rate=0.05:searches=3")
-    [result] = run_self_test(noisy_target, [attack], EPSILON, digits()[1])
+    [result] = find_planted_examples(noisy_target, [attack], EPSILON, digits()[1])
     assert result.passed is True
 
 
@@ -152,7 +157,7 @@ def test_without_any_gradient_the_text_says_so_and_does_not_blame_saturation():
     target = target_of(with_layers(dense_net(), [Quantise()]))
     results = [outcome_of(target, name) for name in ("pgd", "n_pixel:generations=1:population=4")]
     assert [result.zero_gradients for result in results] == [1.0, None]
-    pgd, black_box = format_self_test(results).splitlines()
+    pgd, black_box = format_planted_examples(results).splitlines()
     assert pgd.endswith("FAIL: the gradient is zero in every pixel on 100 % of images")
     assert black_box.endswith("FAIL")
 
@@ -171,7 +176,7 @@ def test_cross_entropy_fails_on_a_saturated_net_and_the_text_says_so():
     assert (result.passed, margin.passed) == (False, True)
     assert (result.zero_gradients, result.saturated, margin.zero_gradients) == (1.0, True, 0.0)
     said = "saturated, the gradient is zero in every pixel on 100 % of images"
-    lines = format_self_test([result, margin]).splitlines()
+    lines = format_planted_examples([result, margin]).splitlines()
     assert lines[0].endswith(f"FAIL: {said}")
     assert lines[1].endswith("pass")
     criterion = as_criterion([result, margin])
@@ -194,7 +199,7 @@ def test_noise_as_large_as_saturated_logits_leaves_cross_entropy_a_gradient(nois
 
 def test_a_constant_net_has_nothing_to_be_found():
     target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
-    assert outcome_of(target, "fgsm", least=0) == SelfTest("fgsm", 0, 0, None)
+    assert outcome_of(target, "fgsm", least=0) == FoundExamples("fgsm", 0, 0, None)
 
 
 # What is planted
@@ -239,7 +244,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
     net = planted_net.PlantedNet(noisy_target, tf.constant(digits()[1].images[:10]))
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
-        reach = self_test._reach(attack, EPSILON, image.shape[1:])
+        reach = planted_examples._reach(attack, EPSILON, image.shape[1:])
         planted = planted_net.Surroundings(net, image, index, 0).plant(reach)
         everything = planted_net._draw(reach, image, np.random.default_rng((0, index, 0)))
         classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
@@ -273,7 +278,9 @@ def test_what_is_planted_for_one_attack_is_there_again_for_the_next(noisy_target
 
 
 def test_it_repeats(noisy_target):
-    one, other = (run_self_test(noisy_target, [parse_attack("pgd:steps=3")], EPSILON, digits()[1]) for _ in range(2))
+    one, other = (
+        find_planted_examples(noisy_target, [parse_attack("pgd:steps=3")], EPSILON, digits()[1]) for _ in range(2)
+    )
     assert one == other
 
 
@@ -282,11 +289,11 @@ def test_it_repeats(noisy_target):
 
 def test_results_as_lines_and_as_a_criterion():
     results = [
-        SelfTest("fgsm", 10, 10, True),
-        SelfTest("transfer:source=m", 0, 10, None),
-        SelfTest("pgd", 8, 10, False),
+        FoundExamples("fgsm", 10, 10, True),
+        FoundExamples("transfer:source=m", 0, 10, None),
+        FoundExamples("pgd", 8, 10, False),
     ]
-    lines = format_self_test(results).splitlines()
+    lines = format_planted_examples(results).splitlines()
     assert [line.split()[0] for line in lines] == ["fgsm", "transfer:source=m", "pgd"]
     assert "10 of 10" in lines[0] and lines[0].endswith("pass")
     assert "not applicable" in lines[1]
@@ -327,7 +334,7 @@ def test_the_command_says_a_line_per_attack_and_exits_with_3_when_one_fails(
 
 
 def test_one_miss_is_forgiven_however_few_could_be_planted():
-    assert self_test._passed([True] * 5 + [False]) is True
-    assert self_test._passed([True] * 8 + [False] * 2) is False
-    assert self_test._passed([False]) is False
-    assert self_test._passed([]) is None
+    assert planted_examples._passed([True] * 5 + [False]) is True
+    assert planted_examples._passed([True] * 8 + [False] * 2) is False
+    assert planted_examples._passed([False]) is False
+    assert planted_examples._passed([]) is None

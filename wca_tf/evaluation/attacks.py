@@ -1,0 +1,83 @@
+"""The net under attacks: `attacks` and `worst_case` of results.json. What was run before stays beside what is asked."""
+
+from typing import Any
+
+from wca_tf.attacks import parse_attack
+from wca_tf.config import EvaluateConfig, expand
+from wca_tf.evaluation.attacking import Trial, check_attacks, run_attacks
+from wca_tf.evaluation.measure import Evaluation, Measure
+from wca_tf.evaluation.summary import summarise
+from wca_tf.model_dir import ModelDirectory
+
+
+class Attacks(Measure):
+    """The four numbers under every attack at every radius, and the worst case per image at each radius."""
+
+    keys = ("attacks", "worst_case")
+    gives_outcomes = True
+
+    def check(self, evaluation: Evaluation) -> None:
+        check_attacks(evaluation.attacked, trials_of(evaluation.config), evaluation.examples)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, Any]:
+        kept = [row for row in evaluation.stored.get("attacks", []) if _can_be_made(row, evaluation.config)]
+        evaluation.outcomes.extend(
+            run_attacks(
+                evaluation.target,
+                _merge(kept, evaluation.config),
+                evaluation.examples,
+                evaluation.settings,
+                evaluation.directory / "records",
+                evaluation.attacked,
+            )
+        )
+        return summarise(evaluation.outcomes)
+
+    def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
+        """Whether nothing is left to do; what was asked for before counts too, where its algorithm has changed."""
+        done = {(row["name"], row["epsilon"]): row["config"] for row in stored["attacks"]}
+        return all(trial.made(done.get((trial.name, trial.epsilon))) for trial in _merge(stored["attacks"], config))
+
+    def is_valid(self, stored: dict[str, Any]) -> bool:
+        """Whether the attacks are such that they can be made again."""
+        rows = stored.get("attacks")
+        return isinstance(rows, list) and all(
+            isinstance(row, dict)
+            and isinstance(row.get("name"), str)
+            and type(row.get("epsilon", "")) in (int, float, type(None))
+            and isinstance(row.get("config"), dict)
+            for row in rows
+        )
+
+
+def trials_of(config: EvaluateConfig) -> list[Trial]:
+    """Each attack at each radius of its norm, then those without a radius, in the order given."""
+    trials = [
+        Trial(attack, radius.epsilon)
+        for radius in config.parsed_radii
+        for attack in config.parsed_attacks
+        if attack.has_radius and radius.norm in (None, Trial(attack, radius.epsilon).norm)
+    ]
+    return trials + [Trial(attack, None) for attack in config.parsed_attacks if not attack.has_radius]
+
+
+def trial_of(row: dict[str, Any], config: EvaluateConfig) -> Trial:
+    """Return the trial that a row of results.json is of."""
+    return Trial(parse_attack(row["name"], eot_samples=config.eot_samples), row["epsilon"])
+
+
+def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
+    """What was run and what is to be run, once each; a radius's attacks together, those without one last."""
+    unique = list(dict.fromkeys([*(trial_of(row, config) for row in stored), *trials_of(config)]))
+    radii = dict.fromkeys((trial.norm, trial.epsilon) for trial in unique if trial.epsilon is not None)
+    with_radius = [trial for radius in radii for trial in unique if (trial.norm, trial.epsilon) == radius]
+    return with_radius + [trial for trial in unique if trial.epsilon is None]
+
+
+def _can_be_made(row: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Whether a stored attack is as it would be made today, or can be made again; says so of one that cannot."""
+    source = row["config"].get("source")
+    if trial_of(row, config).made(row["config"]) or not source or ModelDirectory(expand(source)).best.exists():
+        return True
+    print(f"left out: {row['name']}, which is of an older algorithm, and whose source is no longer there")
+    return False

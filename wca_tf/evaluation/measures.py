@@ -1,0 +1,25 @@
+"""The measures of an evaluation, in order. Those of a user's own come last."""
+
+from wca_tf.evaluation.attacks import Attacks
+from wca_tf.evaluation.checklist import Checklist
+from wca_tf.evaluation.clean import Clean
+from wca_tf.evaluation.criteria import Searches
+from wca_tf.evaluation.measure import Measure
+from wca_tf.evaluation.planted_examples import PlantedExamples
+
+_registered: list[Measure] = []
+
+
+def register(measure: Measure) -> None:
+    """Add a measure to every evaluation from now on; one of the same keys takes the place of the one before."""
+    _registered[:] = [other for other in _registered if other.keys != measure.keys]
+    _registered.append(measure)
+
+
+def measures(searches: Searches | None = None) -> list[Measure]:
+    """Return the measures of an evaluation.
+
+    Args:
+        searches: the checklist's longest attacks.
+    """
+    return [Clean(), Attacks(), PlantedExamples(), Checklist(searches), *_registered]
