@@ -150,14 +150,14 @@ def attacked(name, directory):
         found[norm] = {
             "clean": without_timing(results["clean"]),
             "attacks": [without_timing(attack) for attack in results["attacks"]],
-            "worst_case": results["worst_case"],
+            "worst_case": [without_timing(worst) for worst in results["worst_case"]],
             "images": images,
         }
     return found
 
 
 def without_timing(entry):
-    return {key: value for key, value in entry.items() if key not in ("seconds", "config")}
+    return {key: value for key, value in entry.items() if key not in ("seconds", "config", "norm")}
 
 
 # Export

@@ -24,13 +24,14 @@ from evaluation_nets import (
 from wca_tf.attacks import parse_attack
 from wca_tf.config import EvaluateConfig
 from wca_tf.errors import InputError
-from wca_tf.evaluation import attacking, checklist, fixed_draws, runner
-from wca_tf.evaluation.accuracy import Judgement
-from wca_tf.evaluation.checklist import CRITERIA, Evidence, Searches, has_checklist, held
+from wca_tf.evaluation import attacking, checklist, fixed_draws
+from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM, Judgement
+from wca_tf.evaluation.checklist import Checklist
+from wca_tf.evaluation.criteria import CRITERIA, Evidence, Searches, held
 from wca_tf.evaluation.fixed_draws import attack_fixed_draws
+from wca_tf.evaluation.measures import format_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
-from wca_tf.evaluation.planted_examples import find_planted_examples
-from wca_tf.evaluation.report.table import format_results
+from wca_tf.evaluation.planted_examples import PLANTED_ALGORITHM, FoundExamples, find_planted_examples
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.keras_target import target_of
 from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
@@ -322,30 +323,35 @@ def test_it_is_kept_and_its_attacks_are_not_run_again(honest, contents, capsys):
     assert contents(report) == before
 
 
+def is_complete(results, searches=WHOLE, **changes):
+    """Whether the checklist of results, with changes to its last item, is the one that would be made."""
+    *items, last = results["checklist"]
+    return Checklist(searches).is_complete({**results, "checklist": [*items, {**last, **changes}]}, CONFIG)
+
+
 def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
     """Nor does a whole one for it."""
-    stored = honest[0]["checklist"]
     lesser = Searches("square:queries=10", "random_sampling:points=10")
-    assert has_checklist(stored, CONFIG, WHOLE)
-    assert not has_checklist(stored, CONFIG, lesser)
-    of_lesser = [*stored[:-1], {**stored[-1], "searches": dataclasses.asdict(lesser)}]
-    assert has_checklist(of_lesser, CONFIG, lesser)
-    assert not has_checklist(of_lesser, CONFIG, WHOLE)
+    assert is_complete(honest[0])
+    assert not is_complete(honest[0], lesser)
+    assert is_complete(honest[0], lesser, searches=dataclasses.asdict(lesser))
+    assert not is_complete(honest[0], WHOLE, searches=dataclasses.asdict(lesser))
     fewer_pixels = dataclasses.replace(WHOLE, n_pixel="n_pixel:objective=margin:population=4:generations=1")
-    assert not has_checklist(stored, CONFIG, fewer_pixels)
-    assert not has_checklist([*stored[:-1], {**stored[-1], "attacks": [[]]}], CONFIG, WHOLE)  # from a broken file
+    assert not is_complete(honest[0], fewer_pixels)
 
 
 def test_a_checklist_that_older_code_made_is_made_again(honest):
-    """Of another algorithm of its own, of the judge or of an attack, or from before algorithms had numbers."""
-    stored = honest[0]["checklist"]
-    assert stored[-1]["algorithm"] == checklist.CHECKLIST_ALGORITHM
-    assert stored[-1]["algorithms"]["square"] == parse_attack("square").algorithm
-    older = [{"algorithm": 1}, {"judged_by": 1}, {"algorithms": {**stored[-1]["algorithms"], "square": 1}}]
+    """Of another algorithm of its own, of the judge, of an attack or of the planted examples."""
+    results = honest[0]
+    last = results["checklist"][-1]
+    assert last["algorithm"] == checklist.CHECKLIST_ALGORITHM
+    assert last["algorithms"]["square"] == parse_attack("square").algorithm
+    older = [{"algorithm": 1}, {"judged_by": 1}, {"algorithms": {**last["algorithms"], "square": 1}}, {"algorithm": 0}]
     for changes in older:
-        assert not has_checklist([*stored[:-1], {**stored[-1], **changes}], CONFIG, WHOLE)
-    older = [*stored[:-1], {name: value for name, value in stored[-1].items() if name != "algorithm"}]
-    assert not has_checklist(older, CONFIG, WHOLE)
+        assert not is_complete(results, **changes)
+    for changes in ({"algorithm": 0}, {"judged_by": 0}, {"epsilon": 0.2}, {"norm": "l2"}, {"attacks": []}):
+        assert not is_complete({**results, "planted": {**results["planted"], **changes}})
+    assert not is_complete({key: value for key, value in results.items() if key != "planted"})
 
 
 def test_lesser_searches_say_so():
@@ -364,18 +370,18 @@ def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
     run(dense_net(4), report, epsilons="0.2", checklist=False)
     asked = []
 
-    def made(target, examples, config, attacks, settings, records, searches):
-        names = [attack.name for attack in attacks]
-        asked.append((config.epsilons, names))
-        stored = {"attacks": names, **checklist.made_by(searches)}
-        return [{"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2, **stored}]
+    def made(measure, evaluation):
+        tested = [each["attack"] for each in evaluation.results["planted"]["attacks"]]
+        asked.append((evaluation.config.epsilons, tested[: len(evaluation.config.parsed_attacks)]))
+        item = {"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2}
+        return {"checklist": [{**item, **checklist.made_by(measure.searches)}]}
 
-    monkeypatch.setattr(runner, "run_checklist", made)
+    monkeypatch.setattr(Checklist, "measure", made)
     results = run(dense_net(4), report, epsilons="0.2")
     assert verdicts(results) == {"of the other radius": True}
     assert run(dense_net(4), report, epsilons="0.2") == results
-    run(dense_net(4), report, epsilons="0.2", attacks="bim:steps=2")  # its self-test has to meet a new attack
-    assert asked == [("0.2", ["fgsm", "pgd"]), ("0.2", ["fgsm", "pgd", "bim:steps=2"])]
+    run(dense_net(4), report, epsilons="0.2", attacks="bim:steps=2")  # which has to find planted examples, too
+    assert [epsilons for epsilons, _ in asked] == ["0.2", "0.2"]
 
 
 @pytest.mark.slow
@@ -505,11 +511,13 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, c
                 "passed": verdict,
                 "evidence": "made up",
                 "epsilon": 0.1,
-                "attacks": ["fgsm"],
                 **checklist.made_by(WHOLE),
             }
             for i, verdict in enumerate(passed)
         ]
+        found = dataclasses.asdict(FoundExamples("fgsm", 5, 5, True))
+        versions = {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
+        results["planted"] = {"norm": "linf", "epsilon": 0.1, "attacks": [found], **versions}
         (report / "results.json").write_text(json.dumps(results))
         running[code] = subprocess.Popen(
             [sys.executable, os.fspath(root / "bin" / "evaluate"), *arguments, f"--report_dir={report}"],

@@ -8,7 +8,7 @@ import pytest
 
 from wca_tf.attacks import ATTACKS
 from wca_tf.config import EvaluateConfig, TrainConfig
-from wca_tf.evaluation.report.table import format_results
+from wca_tf.evaluation.measures import format_results
 
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")
 COVARIANCES = ("none", "isotropic", "anisotropic")
@@ -84,7 +84,7 @@ def test_a_wrong_training_command_ends_at_once_with_one_line(command, tmp_path, 
         ("--model_dir=m --attacks=pdg", "pdg"),
         ("--model_dir=m --attacks=pgd:steps=0", "steps"),
         ("--model_dir=m --attacks=", "--attacks"),
-        ("--model_dir=m --attacks=pgd,square:norm=l2", "one norm"),
+        ("--model_dir=m --attacks=pgd --epsilons=l2:0.5", "for attacks of linf"),
         ("--model_dir=m --attacks=z_margin:norm=l1", "l1"),
         ("--model_dir=m --attacks=cw:norm=linf", "norm=linf"),
         ("--model_dir=m --attacks=n_pixel:norm=linf", "norm=linf"),

@@ -9,6 +9,7 @@ import pytest
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig
 from wca_tf.errors import InputError
+from wca_tf.evaluation.attacks import trials_of
 from wca_tf.presence import check_dataset_present
 
 BAD_TRAINING = [
@@ -77,7 +78,7 @@ def test_a_configuration_survives_json():
 
 def test_epsilons_are_exact_and_in_order():
     config = EvaluateConfig(epsilons="8/255, 0.1,0,1,1e-3,16/255")
-    assert config.parsed_epsilons == (8 / 255, 0.1, 0.0, 1.0, 1e-3, 16 / 255)
+    assert [radius.epsilon for radius in config.parsed_radii] == [8 / 255, 0.1, 0.0, 1.0, 1e-3, 16 / 255]
 
 
 @pytest.mark.parametrize("epsilons", ["0.1,1/10", "0.1,0.10", "0,0.0"])
@@ -181,17 +182,34 @@ def test_a_confidence_and_a_bound_may_be_zero():
     assert parse_attack("square:bound=0").bound == 0
 
 
-def test_radii_of_two_norms_do_not_mix():
-    """They would stand in one table, and in one worst case; attacks without a radius stand apart."""
-    with pytest.raises(InputError, match="one norm.*linf, l2"):
-        EvaluateConfig(attacks="pgd,pgd:norm=l2")
-    with pytest.raises(InputError, match="one norm"):
-        EvaluateConfig(attacks="fgsm:norm=l2,square")
-    EvaluateConfig(attacks="pgd:norm=l2,cw,n_pixel,square:norm=l2")
+def test_a_radius_may_be_of_one_norm_alone():
+    config = EvaluateConfig(attacks="pgd,pgd:norm=l2,cw", epsilons="0.1,l2:0.5,linf:8/255")
+    assert [(radius.epsilon, radius.norm) for radius in config.parsed_radii] == [
+        (0.1, None),
+        (0.5, "l2"),
+        (8 / 255, "linf"),
+    ]
+    trials = [(trial.name, trial.epsilon) for trial in trials_of(config)]
+    assert trials == [
+        ("pgd", 0.1),
+        ("pgd:norm=l2", 0.1),
+        ("pgd:norm=l2", 0.5),
+        ("pgd", 8 / 255),
+        ("cw", None),
+    ]
+
+
+@pytest.mark.parametrize("epsilons", ["l1:0.5", "l2:", ":0.5", "l2:0.5,l2:1/2", "linf:1.5", "l2:-1"])
+def test_a_wrong_radius_of_a_norm_is_refused(epsilons):
+    with pytest.raises(InputError, match="--epsilons|a norm among"):
+        EvaluateConfig(attacks="pgd,pgd:norm=l2", epsilons=epsilons)
+    with pytest.raises(InputError, match="attacks of linf, received one of l2"):
+        EvaluateConfig(attacks="pgd", epsilons="l2:0.5")
 
 
 def test_a_radius_in_l2_may_be_above_one():
-    assert EvaluateConfig(attacks="pgd:norm=l2,cw", epsilons="0.5,3").parsed_epsilons == (0.5, 3.0)
+    radii = EvaluateConfig(attacks="pgd:norm=l2,cw", epsilons="0.5,3").parsed_radii
+    assert [radius.epsilon for radius in radii] == [0.5, 3.0]
     with pytest.raises(InputError, match="--epsilons"):
         EvaluateConfig(attacks="pgd", epsilons="0.5,3")
 

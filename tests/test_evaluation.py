@@ -16,7 +16,7 @@ from wca_tf.defences.wca.net import WCANet
 from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import mean_with_interval
 from wca_tf.evaluation.identity import evaluation_name
-from wca_tf.evaluation.report.table import format_results
+from wca_tf.evaluation.measures import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import exclusive_directory
 from wca_tf.model_dir import ModelDirectory, save_model
@@ -87,7 +87,7 @@ def test_the_documented_files_are_there_and_no_other(report):
 def test_results_say_what_was_evaluated(report, trained):
     results = read_strictly(report[1] / "results.json")
     assert results == report[0]
-    assert results["schema"] == 1
+    assert results["schema"] == 2
     assert results["model_dir"] == str(trained.resolve())
     assert (results["dataset"], results["split"], results["num_examples"], results["seed"]) == ("digits", "test", 45, 0)
     assert results["training"]["defence"] == "wca"

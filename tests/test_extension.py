@@ -1,11 +1,17 @@
 """What is added from a module of its own is trained, evaluated, reported and exported as what is inside."""
 
+import importlib
 import json
 
 import numpy as np
 import pytest
 from evaluation_nets import read_strictly
 from prediction_server import ServedModel
+
+from wca_tf.config import EvaluateConfig
+from wca_tf.evaluation import measures
+from wca_tf.evaluation.measures import format_results
+from wca_tf.evaluation.runner import evaluate
 
 SPSA = '''
 """SPSA (Uesato et al., ICML 2018): gradients estimated from differences along random signs; a black box."""
@@ -69,6 +75,54 @@ def test_an_attack_of_a_users_own_is_evaluated_beside_the_others(trained, comman
     done = command("evaluate", "--attacks=fgsm", *shared, cwd=tmp_path)
     assert done.code == 0, done.err
     assert [attack["name"] for attack in json.loads((report / "results.json").read_text())["attacks"]] == [text, "fgsm"]
+
+
+MARGINS = '''
+"""A toy measure: the median margin of the noise-free net on clean images."""
+
+import numpy as np
+
+from wca_tf.evaluation.measure import Measure
+from wca_tf.evaluation.report.sections import ReportSection
+
+
+class MedianMargin(Measure):
+    keys = ("median_margin",)
+
+    def measure(self, evaluation):
+        target, images = evaluation.target, evaluation.examples.images / np.float32(255)
+        ordered = np.sort(target.noise_free_logits(target.features(images)), axis=1)
+        return {"median_margin": float(np.median(ordered[:, -1] - ordered[:, -2]))}
+
+    def lines(self, results):
+        return [f"median margin {results['median_margin']:.3g}"]
+
+    def section(self, results):
+        margin = results["median_margin"]
+        return ReportSection("Margins", [f"The median margin is {margin:.3g}."], card=f"Median margin {margin:.3g}.")
+'''
+
+
+def test_a_measure_of_a_users_own_is_in_results_table_report_and_card(trained, tmp_path, monkeypatch):
+    """One file, and a call: what was evaluated before gets it in addition."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "margins.py").write_text(MARGINS)
+    config = EvaluateConfig("fgsm", "0.1", num_examples=20)
+    before = evaluate(config, trained, tmp_path / "report")
+    monkeypatch.setattr(measures, "_registered", [])
+    measures.register(importlib.import_module("margins").MedianMargin())
+    results = evaluate(config, trained, tmp_path / "report")
+    assert {key: results[key] for key in before if key != "seconds"} == without(before, "seconds")
+    margin = results["median_margin"]
+    assert margin > 0 and read_strictly(tmp_path / "report" / "results.json")["median_margin"] == margin
+    assert f"median margin {margin:.3g}" in format_results(results)
+    assert f"The median margin is {margin:.3g}." in (tmp_path / "report" / "report.html").read_text()
+    assert f"Median margin {margin:.3g}" in (tmp_path / "report" / "model_card.md").read_text()
+    assert evaluate(config, trained, tmp_path / "report") == results  # nothing to do
+
+
+def without(results, key):
+    return {name: value for name, value in results.items() if name != key}
 
 
 WEIGHT_NOISE = '''

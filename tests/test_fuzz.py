@@ -21,11 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wca_tf.attacks import parse_attack
-from wca_tf.config import DataConfig, EvaluateConfig, ExportConfig, TrainConfig, parse_epsilons
+from wca_tf.config import DataConfig, EvaluateConfig, ExportConfig, TrainConfig, parse_radii
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.identity import stored_results
+from wca_tf.evaluation.measures import measures
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments.settings import ReproduceConfig
@@ -104,7 +105,7 @@ def test_a_configuration_is_made_or_refused(config_class, data):
 @given(text=TEXT | st.lists(st.sampled_from([*"0123456789./,-e", "inf", "nan", "/0"]), max_size=8).map("".join))
 def test_radii_are_numbers_or_refused(text):
     with clear():
-        assert all(radius >= 0 for radius in parse_epsilons(text))
+        assert all(radius.epsilon >= 0 for radius in parse_radii(text))
 
 
 PARTS = [
@@ -266,16 +267,16 @@ def test_a_results_json_is_read_or_refused_and_stays(evaluated, tmp_path, how, d
 def test_stored_results_can_be_added_to_or_are_refused(evaluated, tmp_path, data):
     """As the test before, by the parts that read them alone."""
     results = json.loads((evaluated[1] / "results.json").read_text())
-    item = {"criterion": "a", "passed": True, "evidence": "b", "epsilon": 0.1, "attacks": ["fgsm"]}
+    item = {"criterion": "a", "passed": True, "evidence": "b", "epsilon": 0.1}
     results["checklist"] = [item, item]
-    key = data.draw(st.sampled_from(["attacks", "checklist"]))
+    results["planted"] = {"norm": "linf", "epsilon": 0.1, "attacks": [{"attack": "fgsm"}], "algorithm": 1}
+    key = data.draw(st.sampled_from(["attacks", "checklist", "planted"]))
     results[key] = mutated(data, results[key])
     (tmp_path / "results.json").write_text(json.dumps(results))
     identity = {key: results[key] for key in ("model_dir", "model", "images_sha256", "config")}
     with clear():
-        stored = stored_results(tmp_path, identity)
-        runner._is_complete(stored, dataclasses.replace(EVALUATION, checklist=True), runner.FULL_SEARCHES)
-        runner._check_one_norm(runner._merge(stored["attacks"], EVALUATION), tmp_path)
+        stored = stored_results(tmp_path, identity, measures())
+        runner._is_complete(stored, dataclasses.replace(EVALUATION, checklist=True), measures())
 
 
 @FUZZ
@@ -463,7 +464,7 @@ def test_an_export_of_a_broken_directory_leaves_nothing(model_dir, trained, tmp_
 
 def test_results_of_another_version_are_refused(evaluated, tmp_path):
     results = json.loads((evaluated[1] / "results.json").read_text())
-    (tmp_path / "results.json").write_text(json.dumps({**results, "schema": 2}))
+    (tmp_path / "results.json").write_text(json.dumps({**results, "schema": 1}))
     identity = {key: results[key] for key in ("model_dir", "model", "images_sha256", "config")}
     with pytest.raises(InputError, match="schema"):
-        stored_results(tmp_path, identity)
+        stored_results(tmp_path, identity, measures())

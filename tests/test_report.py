@@ -14,15 +14,16 @@ import pytest
 import tensorflow as tf
 
 from wca_tf.attacks import kind_of, parse_attack
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.config import EvaluateConfig, Radius, TrainConfig
 from wca_tf.data.examples import Examples
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.evaluation.checklist import checklist_epsilon
+from wca_tf.evaluation.attacks import trials_of
 from wca_tf.evaluation.outcomes import load_outcome
+from wca_tf.evaluation.planted_examples import checked_radius
 from wca_tf.evaluation.report import commands, figures
 from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
-from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples, trials_of
+from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
 from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.nets.targets import RandomNetTarget
 
@@ -126,7 +127,7 @@ def page(evaluated):
 def write(path, results, outcomes, examples, model):
     """Write the report of a net, as an evaluation does."""
     sections = model.report_sections(examples, outcomes[0].judgement.z_margin) if model else []
-    write_report(path, results, outcomes, examples, sections, noisy=bool(sections))
+    write_report(path, results, outcomes, examples, sections, [], noisy=bool(sections))
 
 
 def shown(number):
@@ -272,7 +273,7 @@ def test_attacks_that_differ_by_radius_take_several_commands(evaluated):
     expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
     assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
     assert [switches for *_, switches in plans] == [[], ["--checklist"]]
-    assert checklist_epsilon(configured(EvaluateConfig, plans[1][1])) == 0.3
+    assert checked_radius(configured(EvaluateConfig, plans[1][1]))[1] == 0.3
     assert (removed["name"], removed["epsilon"]) not in expected
 
 
@@ -286,7 +287,7 @@ def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, runs):
     plans = [flags_of(command) for command in commands.evaluate_commands(results)]
     assert len(plans) == runs
     [named] = [named for _, named, switches in plans if switches]
-    assert checklist_epsilon(configured(EvaluateConfig, named)) == checked
+    assert checked_radius(configured(EvaluateConfig, named))[1] == checked
     planned = [attack for _, named, _ in plans for attack in trials_of(configured(EvaluateConfig, named))]
     expected = [(attack["name"], attack["epsilon"]) for attack in results["attacks"]]
     assert sorted(map(str, [(p.name, p.epsilon) for p in planned])) == sorted(map(str, expected))
@@ -296,7 +297,7 @@ def test_the_checklist_is_made_at_its_radius_again(evaluated, checked, runs):
 def test_radii_are_written_to_the_bit(epsilon, text):
     assert text is None or commands.epsilon_text(epsilon) == text
     config = EvaluateConfig(epsilons=commands.epsilon_text(epsilon))
-    assert config.parsed_epsilons == (epsilon,)
+    assert config.parsed_radii == (Radius(epsilon),)
 
 
 def test_where_data_are_is_left_out(parts, tmp_path):

@@ -35,6 +35,7 @@ from wca_tf.errors import InputError
 from wca_tf.evaluation import attacking
 from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM
 from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, run_attacks
+from wca_tf.evaluation.measures import format_results
 from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.files import TEMPORARY_PREFIX
@@ -481,11 +482,23 @@ def test_a_report_that_was_removed_is_made_again(started, tmp_path, contents):
     assert (report / "report.html").exists() and contents(report / "records") == before
 
 
-def test_radii_of_two_norms_do_not_stand_side_by_side(started, contents):
-    before = contents(started[1])
-    with pytest.raises(InputError, match="one norm .* l2, linf: name another --report_dir"):
-        go_on(started[1], attacks="fgsm:norm=l2", epsilons="0.3")
-    assert contents(started[1]) == before
+def test_radii_of_two_norms_stand_side_by_side(started, tmp_path):
+    """Each has rows and a worst case of its own, also where the radii are the same number."""
+    report = shutil.copytree(started[1], tmp_path / "report")
+    before = started[0]["worst_case"]
+    radius = before[0]["epsilon"]
+    results = go_on(report, attacks="fgsm:norm=l2", epsilons=f"{radius},l2:3")
+    assert [(worst["norm"], worst["epsilon"]) for worst in results["worst_case"]] == [
+        *((worst["norm"], worst["epsilon"]) for worst in before),
+        ("l2", radius),
+        ("l2", 3.0),
+    ]
+    assert results["worst_case"][: len(before)] == before
+    rows = {(row["name"], row["epsilon"]): row for row in results["attacks"]}
+    assert rows["fgsm:norm=l2", 3.0]["norm"] == "l2"
+    assert f"epsilon {radius:.4g} (l2)" in format_results(results)
+    page = (report / "report.html").read_text()
+    assert "ε (l2, images in [0, 1])" in page and "ε (l∞, images in [0, 1])" in page
 
 
 class Wrapped(keras.Model):

@@ -44,7 +44,7 @@ def main() -> None:
         tested = planted_examples(config, model_dir)
         print(format_planted_examples(tested))
         sys.exit(3 if any(result.passed is False for result in tested) else 0)
-    from wca_tf.evaluation.report.table import format_results
+    from wca_tf.evaluation.measures import format_results
     from wca_tf.evaluation.runner import evaluate
 
     results = evaluate(config, model_dir, report_dir)

@@ -82,6 +82,11 @@ class Checklist(Measure):
             for item in items
         )
 
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        items, verdict = results["checklist"], {True: "pass", False: "FAIL", None: "n/a "}
+        lines = [f"  {verdict[item['passed']]}  {item['criterion']}: {item['evidence']}" for item in items]
+        return [f"checklist, at epsilon {items[0]['epsilon']:.4g}", *lines] if lines else []
+
     def measure(self, evaluation: Evaluation) -> dict[str, Any]:
         """Return [{"criterion", "passed" (None where it does not apply), "evidence", "epsilon"}].
 

@@ -84,6 +84,12 @@ class PlantedExamples(Measure):
     def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
         return is_complete_for(stored, config)
 
+    def is_valid(self, stored: dict[str, Any]) -> bool:
+        if "planted" not in stored:
+            return True
+        rows = stored["planted"].get("attacks") if isinstance(stored["planted"], dict) else None
+        return isinstance(rows, list) and all(isinstance(row, dict) and "attack" in row for row in rows)
+
     def measure(self, evaluation: Evaluation) -> dict[str, Any]:
         config, target = evaluation.config, evaluation.target
         norm, epsilon = checked_radius(config)
@@ -115,9 +121,9 @@ def is_complete_for(stored: dict[str, Any], config: EvaluateConfig) -> bool:
         return False
     if (planted.get("norm"), planted.get("epsilon")) != checked_radius(config):
         return False
-    tested = {each["attack"] for each in planted["attacks"]}
+    tested = [each["attack"] for each in planted["attacks"]]
     of_norm = [a for a in config.parsed_attacks if not isinstance(a, BallAttack) or a.norm == planted["norm"]]
-    return tested >= {attack.name for attack in of_norm}
+    return all(attack.name in tested for attack in of_norm)
 
 
 def of_results(results: dict[str, Any]) -> list["FoundExamples"]:

@@ -19,7 +19,7 @@ COLUMNS = (
 )
 
 
-def format_results(results: dict[str, Any]) -> str:
+def attack_table(results: dict[str, Any]) -> str:
     """A table in plain text: a block per epsilon, percentages, the paper's attacks marked apart from adaptive ones."""
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     several = len({worst["norm"] for worst in results["worst_case"]}) > 1
@@ -42,7 +42,7 @@ def format_results(results: dict[str, Any]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(shown))]
     lines = [_header(results)]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines + _checklist(results["checklist"]))
+    return "\n".join(lines)
 
 
 def _header(results: dict[str, Any]) -> str:
@@ -53,12 +53,6 @@ def _header(results: dict[str, Any]) -> str:
         what += f", epoch {model['epoch']} of {training['epochs']}"
         what += "" if model["training_complete"] else ", UNFINISHED"
     return what + " (accuracy in %)"
-
-
-def _checklist(checklist: list[dict[str, Any]]) -> list[str]:
-    verdict = {True: "pass", False: "FAIL", None: "n/a "}
-    lines = [f"  {verdict[item['passed']]}  {item['criterion']}: {item['evidence']}" for item in checklist]
-    return [f"checklist, at epsilon {checklist[0]['epsilon']:.4g}", *lines] if lines else []
 
 
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
