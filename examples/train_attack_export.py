@@ -16,10 +16,10 @@ evaluation = wca_tf.EvaluateConfig(attacks="pgd,z_margin", epsilons="0.1", num_e
 for defence in ("none", "wca"):
     config = wca_tf.TrainConfig(defence=defence, max_train_examples=320, epochs=2, batch_size=32)
     wca_tf.train(config, directory / defence)
-    results = wca_tf.evaluate(evaluation, directory / defence, directory / defence / "report")
+    results = wca_tf.evaluate_model_dir(evaluation, directory / defence, directory / defence / "report")
     left = {row["name"]: f"{row['expected_accuracy']['value']:.1%}" for row in results["attacks"]}
     worst = results["worst_case"][0]["expected_accuracy"]["value"]
     print(f"{defence}: clean {results['clean']['expected_accuracy']['value']:.1%}, {left}, worst case {worst:.1%}")
 
-export = wca_tf.ExportConfig(model_dir=str(directory / "anisotropic"), export_dir=str(directory / "served"))
+export = wca_tf.ExportConfig(model_dir=str(directory / "wca"), export_dir=str(directory / "served"))
 print("exported:", wca_tf.export_model_dir(export))

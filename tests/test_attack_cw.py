@@ -18,6 +18,7 @@ from attack_nets import (
 
 from wca_tf import alignment
 from wca_tf.attacks.declarations import CarliniWagner
+from wca_tf.attacks.run import perturbed
 from wca_tf.nets.targets import RandomNetTarget
 from wca_tf.seeds import fold_in, make_seed
 
@@ -111,9 +112,11 @@ def test_images_already_wrong_stay():
     wrong = 1 - predictions(target, images)
     sure = np.minimum(-margins(target, images, wrong), 0.5).min() * 0.9
     for confidence in (0.0, sure):
-        result = attack(confidence=confidence, steps=30).run(target, images, wrong, np.arange(len(images)), 0)
+        result = perturbed(
+            attack(confidence=confidence, steps=30), target, images, wrong, 0.0, np.arange(len(images)), 0
+        )
         np.testing.assert_array_equal(result.images, images)
-        assert result.found.all()  # at distance 0, which is no failure
+        assert result.told["found"].numpy().all()  # at distance 0, which is no failure
 
 
 def test_images_without_an_answer_come_back_unchanged():
@@ -121,9 +124,9 @@ def test_images_without_an_answer_come_back_unchanged():
     far = np.array([[0.0, -100.0]], np.float32)
     unreachable = linear_target(WEIGHTS, bias=far)
     images = tf.concat([random_images(4), random_images(2).numpy().round()], axis=0)
-    nothing = attack(steps=50).run(unreachable, images, np.zeros(6, np.int64), np.arange(6), 0)
+    nothing = perturbed(attack(steps=50), unreachable, images, np.zeros(6, np.int64), 0.0, np.arange(6), 0)
     np.testing.assert_array_equal(nothing.images, images)
-    assert nothing.found.tolist() == [False] * 6
+    assert nothing.told["found"].numpy().tolist() == [False] * 6
     target, images, labels = two_classes()
     most = np.abs(DIFFERENCE).sum()
     adversarial = run(attack(steps=50, confidence=float(most)), target, images, labels)

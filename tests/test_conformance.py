@@ -17,10 +17,11 @@ from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
-from wca_tf.defences.wca.net import NOISE_LAYERS, WCANet
+from wca_tf.defences.wca.net import WCANet
+from wca_tf.defences.wca_official.net import WCAOfficialNet
 from wca_tf.seeds import keras_seed, make_seed
 
-LAYERS = [layer for layers in NOISE_LAYERS.values() for layer in layers.values() if layer]
+LAYERS = [layer for net in (WCANet, WCAOfficialNet) for layer in net.noise_layers.values()]
 SMALLEST = {"lenet_plus_plus": (25, 25, 1), "resnet18": (8, 8, 3), "resnet18_imagenet": (32, 32, 3)}
 
 

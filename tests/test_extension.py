@@ -110,7 +110,7 @@ def test_a_measure_of_a_users_own_is_in_results_table_report_and_card(trained, t
     config = EvaluateConfig("fgsm", "0.1", num_examples=20)
     before = evaluate(config, trained, tmp_path / "report")
     monkeypatch.setattr(measures, "_registered", [])
-    measures.register(importlib.import_module("margins").MedianMargin())
+    measures.register_measure(importlib.import_module("margins").MedianMargin())
     results = evaluate(config, trained, tmp_path / "report")
     assert {key: results[key] for key in before if key != "seconds"} == without(before, "seconds")
     margin = results["median_margin"]

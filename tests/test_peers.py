@@ -277,7 +277,7 @@ def evolve(energy, dimensions, population, generations, problems):
 
     @tf.function
     def minimise():
-        evolution = DifferentialEvolution(population, generations)
+        evolution = DifferentialEvolution(population, generations, crossover=0.7, mutation=0.5, tolerance=0.01)
         unsolved = tf.zeros([1, population], tf.bool)
 
         def judged(points, rows):

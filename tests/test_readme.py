@@ -15,7 +15,7 @@ def test_the_python_in_the_readme_runs(readme):
     images = rng.random((4, 28, 28, 1), np.float32)
     names = {"images": images, "labels": rng.integers(0, 10, 4)}
     exec(code, names)
-    distance = np.abs(names["adversarial"] - images).max()
+    distance = np.abs(names["result"].images - images).max()
     assert 0 < distance <= 8 / 255 + 1e-6
 
 

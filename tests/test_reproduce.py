@@ -9,7 +9,7 @@ from PIL import Image
 
 from wca_tf.config import TrainConfig
 from wca_tf.defences import parse_defence
-from wca_tf.errors import InputError
+from wca_tf.errors import DivergedError, InputError
 from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
@@ -116,7 +116,7 @@ def test_a_report_directory_of_another_experiment_is_refused(directory):
 
 def test_a_grid_in_which_every_run_diverges_is_a_table_all_the_same(directory, monkeypatch):
     def diverge(*_):
-        raise InputError("training diverged: the loss became NaN")
+        raise DivergedError("training diverged: the loss became NaN")
 
     monkeypatch.setattr("wca_tf.experiments.run.train", diverge)
     table = reproduce(dataclasses.replace(ask(directory, "grid_search"), report_dir=str(directory / "diverged")))

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -148,10 +148,12 @@ class Radius:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """An evaluation of a trained model."""
+    """An evaluation of a trained model. In Python `attacks` may be texts and attacks, `epsilons` texts and numbers."""
 
-    attacks: str = option("fgsm,pgd,adaptive", "comma-separated; parameters after a colon: pgd:steps=40")
-    epsilons: str = option(
+    attacks: str | Sequence[str | Attack] = option(
+        "fgsm,pgd,adaptive", "comma-separated; parameters after a colon: pgd:steps=40"
+    )
+    epsilons: str | Sequence[str | float] = option(
         "8/255", "comma-separated radii for images in [0, 1], as 0.1, 8/255, or l2:0.5 for attacks of one norm alone"
     )
     eot_samples: int = option(50, "noise draws that an attack's gradient averages over (paper: 50)")
@@ -190,8 +192,10 @@ class EvaluateConfig:
     @functools.cached_property
     def parsed_attacks(self) -> tuple[Attack, ...]:
         """The attacks, in order; raises InputError for an unknown one."""
-        texts = _split_list(self.attacks, "--attacks")
-        return tuple(parse_attack(text, eot_samples=self.eot_samples) for text in texts)
+        return tuple(
+            item if isinstance(item, Attack) else parse_attack(item, eot_samples=self.eot_samples)
+            for item in _items(self.attacks, "--attacks")
+        )
 
     @functools.cached_property
     def parsed_radii(self) -> tuple[Radius, ...]:
@@ -236,23 +240,24 @@ def expand(path: str) -> Path:
         raise InputError(f"expected a path, received {path}: there is no such user") from None
 
 
-def _split_list(text: str, flag: str) -> list[str]:
-    items = [item.strip() for item in text.split(",") if item.strip()]
+def _items(value: Any, flag: str) -> list[Any]:
+    """The items of a comma-separated list, or of a sequence."""
+    items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else list(value)
     if not items:
-        raise InputError(f"expected a comma-separated list in {flag}, received {text!r}")
+        raise InputError(f"expected a comma-separated list in {flag}, received {value!r}")
     if len(set(items)) < len(items):
-        raise InputError(f"expected each item of {flag} once, received {text!r}")
+        raise InputError(f"expected each item of {flag} once, received {value!r}")
     return items
 
 
-def parse_radii(text: str) -> list[Radius]:
+def parse_radii(text: str | Sequence[str | float]) -> list[Radius]:
     """Return the radii of a list; raises InputError for an item that is no radius, or there twice.
 
     >>> parse_radii("1/2,l2:0.3")
     [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
     """
     radii = []
-    for item in _split_list(text, "--epsilons"):
+    for item in map(str, _items(text, "--epsilons")):
         norm, colon, number = item.rpartition(":")
         if colon and norm not in NORMS:
             raise InputError(f"expected a norm among {', '.join(NORMS)} before the radius, received {item!r}")

@@ -1,6 +1,7 @@
 """wca-evaluate: attack a trained model and say what its robustness is worth.
 
     bin/evaluate --model_dir=runs/digits_anisotropic --attacks=fgsm,pgd,z_margin --epsilons=8/255,0.1
+    bin/evaluate --model=net.keras --dataset=cifar10 --report_dir=report      any Keras classifier of images in [0, 1]
 
 Prints a table and writes report.html, results.json (every number with its 95 % interval), examples.npz (per image) and
 model_card.md. "one draw" is the paper's accuracy, "expected" the mean of the exact P(correct), "n queries" what is left
@@ -16,19 +17,23 @@ ATTACKS
 
 import dataclasses
 import sys
+from typing import Any
 
 from absl import flags
 
 from wca_tf.attacks.tables import help_text
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import EvaluateConfig, expand
+from wca_tf.config import DATASET_HELP, DataConfig, EvaluateConfig, expand
 from wca_tf.distribution.cluster import check_strategy, is_chief
-from wca_tf.presence import check_model_present, check_sources_present
+from wca_tf.errors import InputError
+from wca_tf.presence import check_dataset_present, check_model_present, check_sources_present
 
 
 def main() -> None:
     """Evaluate as the parsed flags say."""
     config = config_from_flags(EvaluateConfig)
+    if flags.FLAGS.model:
+        return _evaluate_file(config)
     model_dir = check_model_present(flags.FLAGS.model_dir)
     check_sources_present(config)
     report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
@@ -44,10 +49,42 @@ def main() -> None:
         tested = planted_examples(config, model_dir)
         print(format_planted_examples(tested))
         sys.exit(3 if any(result.passed is False for result in tested) else 0)
-    from wca_tf.evaluation.measures import format_results
     from wca_tf.evaluation.runner import evaluate
 
-    results = evaluate(config, model_dir, report_dir)
+    _show(evaluate(config, model_dir, report_dir))
+
+
+def _evaluate_file(config: EvaluateConfig) -> None:
+    """Evaluate a Keras classifier from its file."""
+    path, data = expand(flags.FLAGS.model), config_of_data(config)
+    if flags.FLAGS.model_dir or flags.FLAGS.self_test:
+        raise InputError("expected --model alone, or --model_dir with --self_test; received both")
+    if not path.is_file():
+        raise InputError(f"expected --model=FILE.keras, a Keras classifier; received {path}, which is no file")
+    if not flags.FLAGS.report_dir:
+        raise InputError("expected --report_dir=DIR with --model, where the results go")
+    check_dataset_present(data)
+    check_sources_present(config)
+    import_tensorflow()
+    from wca_tf.evaluation.keras_file import evaluate_file
+
+    if flags.FLAGS.strict:
+        config = dataclasses.replace(config, checklist=True)
+    _show(evaluate_file(path, data, config, expand(flags.FLAGS.report_dir)))
+
+
+def config_of_data(config: EvaluateConfig) -> DataConfig:
+    """Which images --model is evaluated on."""
+    if not flags.FLAGS.dataset:
+        raise InputError("expected --dataset=NAME with --model, whose images it is evaluated on")
+    where = config.tfds_data_dir or DataConfig.tfds_data_dir
+    return DataConfig(flags.FLAGS.dataset, where, image_size=flags.FLAGS.image_size)
+
+
+def _show(results: dict[str, Any]) -> None:
+    """Print the results; exit with 3 when --strict finds a criterion that fails."""
+    from wca_tf.evaluation.measures import format_results
+
     if is_chief():
         print(format_results(results))
     if flags.FLAGS.strict and any(item["passed"] is False for item in results["checklist"]):
@@ -58,9 +95,12 @@ def console() -> None:
     """The entry point of bin/evaluate and wca-evaluate."""
     define_flags(EvaluateConfig)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
+    flags.DEFINE_string("model", "", "in its place: a .keras file of any classifier that takes images in [0, 1]")
+    flags.DEFINE_string("dataset", "", f"of --model: {DATASET_HELP}")
+    flags.DEFINE_integer("image_size", 0, "of --model: resize images to this height and width; 0 keeps their size")
     flags.DEFINE_string("report_dir", "", "where the results go; default: MODEL_DIR/evaluations/NAME")
     flags.DEFINE_bool("strict", False, "run the checklist, and exit with 3 when a criterion fails")
     flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
-    for name in ("model_dir", "report_dir", "strict", "self_test"):
+    for name in ("model_dir", "model", "dataset", "image_size", "report_dir", "strict", "self_test"):
         show_in_help(name)
     run(main, (__doc__ or "").replace("ATTACKS", help_text()))

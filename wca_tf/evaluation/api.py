@@ -38,7 +38,7 @@ def evaluate(
     Raises:
         InputError: images, labels, attacks or a model that cannot be used; a directory of another evaluation.
     """
-    config = EvaluateConfig(attacks=tuple(attacks), epsilons=tuple(epsilons), **{"num_examples": 0, **options})
+    config = EvaluateConfig(tuple(attacks), tuple(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
         return Report(runner.evaluate_model(model, images, labels, config, report_dir, name))
     with tempfile.TemporaryDirectory() as directory:

@@ -4,6 +4,7 @@ from typing import Any
 
 from wca_tf.attacks import parse_attack
 from wca_tf.config import EvaluateConfig, expand
+from wca_tf.errors import InputError
 from wca_tf.evaluation.attacking import Trial, check_attacks, run_attacks
 from wca_tf.evaluation.measure import Evaluation, Measure
 from wca_tf.evaluation.summary import summarise
@@ -20,11 +21,12 @@ class Attacks(Measure):
         check_attacks(evaluation.attacked, trials_of(evaluation.config), evaluation.examples)
 
     def measure(self, evaluation: Evaluation) -> dict[str, Any]:
-        kept = [row for row in evaluation.stored.get("attacks", []) if _can_be_made(row, evaluation.config)]
+        kept = [row for row in evaluation.stored.get("attacks", []) if _is_kept(row, evaluation.config)]
+        evaluation.trials.extend(_merge(kept, evaluation.config))
         evaluation.outcomes.extend(
             run_attacks(
                 evaluation.target,
-                _merge(kept, evaluation.config),
+                evaluation.trials,
                 evaluation.examples,
                 evaluation.settings,
                 evaluation.directory / "records",
@@ -35,6 +37,8 @@ class Attacks(Measure):
 
     def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
         """Whether nothing is left to do; what was asked for before counts too, where its algorithm has changed."""
+        if not all(_is_known(row, config) for row in stored["attacks"]):
+            return False
         done = {(row["name"], row["epsilon"]): row["config"] for row in stored["attacks"]}
         return all(trial.made(done.get((trial.name, trial.epsilon))) for trial in _merge(stored["attacks"], config))
 
@@ -62,8 +66,10 @@ def trials_of(config: EvaluateConfig) -> list[Trial]:
 
 
 def trial_of(row: dict[str, Any], config: EvaluateConfig) -> Trial:
-    """Return the trial that a row of results.json is of."""
-    return Trial(parse_attack(row["name"], eot_samples=config.eot_samples), row["epsilon"])
+    """Return the trial that a row of results.json is of; raises InputError for an attack that is not known here."""
+    asked = {attack.name: attack for attack in config.parsed_attacks}  # one given as an object may not be importable
+    attack = asked.get(row["name"]) or parse_attack(row["name"], eot_samples=config.eot_samples)
+    return Trial(attack, row["epsilon"])
 
 
 def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
@@ -74,10 +80,22 @@ def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
     return with_radius + [trial for trial in unique if trial.epsilon is None]
 
 
-def _can_be_made(row: dict[str, Any], config: EvaluateConfig) -> bool:
+def _is_kept(row: dict[str, Any], config: EvaluateConfig) -> bool:
     """Whether a stored attack is as it would be made today, or can be made again; says so of one that cannot."""
     source = row["config"].get("source")
+    if not _is_known(row, config):
+        print(f"left out: {row['name']}, which cannot be imported")
+        return False
     if trial_of(row, config).made(row["config"]) or not source or ModelDirectory(expand(source)).best.exists():
         return True
     print(f"left out: {row['name']}, which is of an older algorithm, and whose source is no longer there")
     return False
+
+
+def _is_known(row: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Whether the attack of a row can be had here: one given as an object may be of another program."""
+    try:
+        trial_of(row, config)
+    except InputError:
+        return False
+    return True

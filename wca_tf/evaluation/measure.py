@@ -1,6 +1,6 @@
 """What an evaluation measures: a list of measures, each with numbers of results.json and a section of the report.
 
-One of your own derives from `Measure` and is added by `register`; every evaluation from then on has it.
+One of your own derives from `Measure` and is added by `register_measure`; every evaluation from then on has it.
 """
 
 import abc
@@ -12,7 +12,7 @@ import numpy as np
 
 from wca_tf.config import EvaluateConfig
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.attacking import Settings
+from wca_tf.evaluation.attacking import Settings, Trial
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report.sections import ReportSection
 from wca_tf.nets.targets import AnyTarget
@@ -33,6 +33,7 @@ class Evaluation:
         stored: the contents of results.json so far; empty for a new evaluation.
         results: what the measures before this one have given.
         outcomes: of the clean images, then of every attack that has been run.
+        trials: the attacks that have been run.
     """
 
     target: AnyTarget
@@ -45,6 +46,7 @@ class Evaluation:
     stored: dict[str, Any]
     results: dict[str, Any] = dataclasses.field(default_factory=dict)
     outcomes: list[Outcome] = dataclasses.field(default_factory=list)
+    trials: list[Trial] = dataclasses.field(default_factory=list)
 
     @property
     def clean_z_margins(self) -> np.ndarray:

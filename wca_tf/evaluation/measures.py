@@ -13,7 +13,7 @@ from wca_tf.evaluation.report.table import attack_table
 _registered: list[Measure] = []
 
 
-def register(measure: Measure) -> None:
+def register_measure(measure: Measure) -> None:
     """Add a measure to every evaluation from now on; one of the same keys takes the place of the one before."""
     _registered[:] = [other for other in _registered if other.keys != measure.keys]
     _registered.append(measure)

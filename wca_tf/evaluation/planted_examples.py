@@ -93,8 +93,7 @@ class PlantedExamples(Measure):
     def measure(self, evaluation: Evaluation) -> dict[str, Any]:
         config, target = evaluation.config, evaluation.target
         norm, epsilon = checked_radius(config)
-        rows = [row["name"] for row in evaluation.results["attacks"]]
-        attacks = [parse_attack(name, eot_samples=config.eot_samples) for name in dict.fromkeys(rows)]
+        attacks = [trial.attack for trial in evaluation.trials if trial.attack]
         attacks = [attack for attack in attacks if not isinstance(attack, BallAttack) or attack.norm == norm]
         needed = [name for name in NEEDED if name != "z_margin" or is_gaussian(target)]
         attacks += [in_norm(name, norm, config.eot_samples) for name in needed]

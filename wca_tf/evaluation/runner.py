@@ -134,6 +134,7 @@ def evaluate_model(
     config: EvaluateConfig,
     report_dir: str | Path,
     name: str = "keras model",
+    quiet: bool = False,
 ) -> dict[str, Any]:
     """Attack any Keras classifier, or any target, on images in memory, and write what `evaluate` writes.
 
@@ -146,6 +147,7 @@ def evaluate_model(
         report_dir: where the results go.
         name: what the report calls the model. A report directory belongs to it, the images and the Keras model; a
             target is known by its name alone.
+        quiet: do not say where the results are.
 
     Raises:
         InputError: images, labels or a model that cannot be used; a report directory of another evaluation.
@@ -163,7 +165,8 @@ def evaluate_model(
         "config": config.identity(),
     }
     described = {"dataset": name, "split": "given", "training": None}
-    return _evaluate(_averaged(target, config), examples, config, Path(report_dir), identity, described, model)
+    target, report = _averaged(target, config), Path(report_dir)
+    return _evaluate(target, examples, config, report, identity, described, model, quiet=quiet)
 
 
 def _evaluate(
@@ -175,6 +178,7 @@ def _evaluate(
     described: dict[str, Any],
     model: Any,
     searches: Searches | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
     if not target.own_draws:  # an image's draws may depend on its place in the batch
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
@@ -197,7 +201,8 @@ def _evaluate(
         seconds = round(sum(outcome.seconds for outcome in evaluation.outcomes), 1)
         results = {**told, "versions": versions(), "seconds": seconds, **evaluation.results}
         _write(evaluation, results, every)
-    print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
+    if not quiet:
+        print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results
 
 

@@ -67,7 +67,7 @@ VARIANTS: dict[str, Changes] = {
     "isotropic": {"defence": "wca:covariance=isotropic"},
     "anisotropic": {"defence": "wca"},
     "constraint": {"defence": "wca:regularizer=constraint"},
-    "noise_alone": {"defence": "wca:noise_alone=true"},  # its initial_weights are those of "none"
+    "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},  # the directory of that variant
     "at": {"defence": "wca", "adversarial": "at"},
     "ct_at": {"defence": "wca", "adversarial": "ct_at"},
     "none_at": {**_UNDEFENDED, "adversarial": "at"},

@@ -76,13 +76,11 @@ def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[s
 
 
 def _in_python(results: dict[str, Any], attacks: str, epsilons: str, checklist: bool) -> str:
-    asked = {"attacks": attacks, "epsilons": epsilons, **results["config"]} | ({"checklist": True} if checklist else {})
+    options = results["config"] | ({"checklist": True} if checklist else {})
+    asked = {"attacks": attacks.split(","), "epsilons": epsilons.split(","), "report_dir": "report", **options}
+    asked["name"] = results["model"]["name"]
     arguments = "".join(f"    {name}={value!r},\n" for name, value in asked.items() if value != "")
-    return (
-        "from wca_tf import EvaluateConfig, evaluate_model\n\n"
-        f"config = EvaluateConfig(\n{arguments})\n"
-        f"evaluate_model(model, images, labels, config, report_dir, name={results['model']['name']!r})"
-    )
+    return f"import wca_tf\n\nwca_tf.evaluate(\n    model,\n    images,\n    labels,\n{arguments})"
 
 
 def _flag(name: str, value: Any) -> str:

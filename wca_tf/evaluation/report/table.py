@@ -20,32 +20,41 @@ COLUMNS = (
 
 
 def attack_table(results: dict[str, Any]) -> str:
-    """A table in plain text: a block per epsilon, percentages, the paper's attacks marked apart from adaptive ones."""
+    """Return the table in plain text: a block per radius, percentages, with 95 % intervals."""
+    rows = table_rows(results)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([header(results), *lines])
+
+
+def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the heads of the columns, then a row for each attack and each worst case; columns without a cell go."""
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     several = len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
         norm = f" ({worst['norm']})" if several else ""
-        rows.append((f"epsilon {worst['epsilon']:.4g}{norm}",) + ("",) * (len(COLUMNS) - 1))
+        rows.append(_filled(f"epsilon {worst['epsilon']:.4g}{norm}"))
         rows += [
             _row("  " + a["name"], a["config"]["kind"], a)
             for a in results["attacks"]
             if (a["norm"], a["epsilon"]) == (worst["norm"], worst["epsilon"])
         ]
-        cells = ("  worst case", "per image", "", percent(worst["expected_accuracy"]))
-        rows.append(cells + ("",) * (len(COLUMNS) - len(cells)))
+        rows.append(_filled("  worst case", "per image", "", percent(worst["expected_accuracy"])))
     without_radius = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     if without_radius:
-        rows.append(("no radius",) + ("",) * (len(COLUMNS) - 1))
+        rows.append(_filled("no radius"))
         rows += [_row("  " + attack["name"], attack["config"]["kind"], attack) for attack in without_radius]
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
-    rows = [tuple(row[i] for i in shown) for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(shown))]
-    lines = [_header(results)]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
+    return [tuple(row[i] for i in shown) for row in rows]
 
 
-def _header(results: dict[str, Any]) -> str:
+def _filled(*cells: str) -> tuple[str, ...]:
+    """Cells of a row, and empty ones behind them."""
+    return cells + ("",) * (len(COLUMNS) - len(cells))
+
+
+def header(results: dict[str, Any]) -> str:
+    """Return what the table is of, in a line."""
     what = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
     training, model = results["training"], results["model"]
     if training:

@@ -1,0 +1,50 @@
+"""Any Keras classifier, from its file: `bin/evaluate --model=FILE.keras --dataset=NAME`."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from wca_tf.config import DataConfig, EvaluateConfig
+from wca_tf.data.sources import load_examples
+from wca_tf.errors import InputError, one_line
+from wca_tf.evaluation.runner import evaluate_model
+
+
+def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> dict[str, Any]:
+    """Attack the classifier in a `.keras` file, and write what `evaluate` writes.
+
+    Args:
+        path: of the file. It is read safely: layers that hold code (Lambda) are refused.
+        data: whose test images are attacked; the classifier takes them as float32 in [0, 1].
+        config: which attacks.
+        report_dir: where the results go.
+
+    Raises:
+        InputError: a file that is no Keras classifier of such images; absent data.
+    """
+    if config.split != "test":
+        raise InputError(f"expected --split=test with --model, whose training is not known; received {config.split}")
+    model = load_classifier(path)
+    examples = load_examples(data, "test", config.num_examples)
+    outputs = np.asarray(model(np.zeros((1, *examples.image_shape), np.float32)))
+    if outputs.shape != (1, len(examples.class_names)):
+        raise InputError(
+            f"expected a classifier of the {len(examples.class_names)} classes of {data.dataset}, received one that "
+            f"returns {list(outputs.shape)} for an image"
+        )
+    return evaluate_model(model, examples.images, examples.labels, config, report_dir, name=path.name)
+
+
+def load_classifier(path: Path) -> keras.Model:
+    """Read a `.keras` file; a softmax at its end, whose logarithms saturate, is left out, which changes no answer."""
+    try:
+        model = keras.models.load_model(path, compile=False)
+    except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
+        raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None
+    last: Any = model.layers[-1] if getattr(model, "layers", None) else None
+    if getattr(last, "activation", None) is keras.activations.softmax:
+        last.activation = keras.activations.linear
+        print(f"the softmax of {last.name!r} is left out: attacks need logits")
+    return model
