@@ -7,10 +7,13 @@ import pytest
 from prediction_server import served
 
 import wca_tf
+from wca_tf.attacks.tables import with_tables_of_attacks
+from wca_tf.defences.tables import markdown_table
+from wca_tf.options import with_tables
 
 # Every page with Python, but for README.md (test_readme.py).
 KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")
-HOW_TO = "docs/howto/add_a_backbone.md", "docs/howto/add_a_dataset.md", "docs/howto/add_an_attack.md"
+HOW_TO = tuple(f"docs/howto/add_a{what}.md" for what in ("_backbone", "_dataset", "_defence", "n_attack"))
 QUICK = ("docs/concepts.md", *HOW_TO)
 LONG = ("docs/howto/judge_a_defence.md", "docs/tutorial.md")
 
@@ -50,17 +53,17 @@ def ran(run_page):
 @pytest.mark.slow
 def test_the_page_about_keras_models_runs_from_top_to_bottom(ran):
     names, directory = ran
-    distance = np.abs(np.asarray(names["adversarial"]) - names["images"]).max()
+    distance = np.abs(names["result"].images - names["images"]).max()
     assert 0 < distance <= 8 / 255 + 1e-6  # rounding of x + δ
-    results = names["results"]
+    results = names["report"]
     assert (directory / "report" / "report.html").is_file()
-    assert [attack["name"] for attack in results["attacks"]] == names["config"].attacks.split(",")
+    assert [attack["name"] for attack in results["attacks"]] == ["fgsm", "pgd", "margin:steps=10", "square:queries=50"]
     assert results["dataset"] == "cnn with dropout"
 
 
 @pytest.mark.slow
 def test_what_the_page_says_of_such_a_net_is_so(ran):
-    results = ran[0]["results"]
+    results = ran[0]["report"]
     clean = results["clean"]
     assert clean["expected_accuracy"]["value"] > 0.5  # it was trained
     assert clean["noise_free_accuracy"] is None
@@ -116,6 +119,20 @@ def test_the_page_about_serving_exports_a_net_and_its_clients_get_answers(root, 
 @pytest.mark.parametrize("page", [*QUICK, *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
 def test_the_page_runs_from_top_to_bottom(run_page, page):
     run_page(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        ("docs/attacks.md", with_tables_of_attacks),
+        ("docs/defences.md", lambda text: with_tables(text, {"defences": markdown_table()})),
+    ],
+    ids=["attacks", "defences"],
+)
+def test_tables_of_attacks_and_defences_are_those_of_their_declarations(root, page, made):
+    """Else run python -m wca_tf.attacks.tables, or python -m wca_tf.defences.tables."""
+    text = (root / page).read_text()
+    assert made(text) == text
 
 
 def test_the_citation_is_of_this_version(root):

@@ -68,8 +68,17 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results) == documented | {"config", "model", "images_sha256", "training"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
-        keys = {"name", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion", "seconds"}
-        keys |= {"found", "generations"}
+        keys = {
+            "name",
+            "norm",
+            "epsilon",
+            "config",
+            "zero_gradient_share",
+            "probability_error",
+            "distortion",
+            "seconds",
+        }
+        keys |= {"found", "generations", "seconds"}
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:
@@ -151,7 +160,7 @@ def test_examples_have_the_documented_arrays(report):
     examples = arrays(report[1])
     judged = {"correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin"}
     per_attack = judged | {"linf", "l2", "l0"}
-    assert set(examples) == {"index", "label", "attack", "epsilon", "found"} | per_attack
+    assert set(examples) == {"index", "label", "attack", "norm", "epsilon", "found"} | per_attack
     assert np.isnan(examples["found"]).all()  # no attack here searches for the nearest image
     assert examples["index"].tolist() == list(range(45))
     assert examples["label"].shape == (45,)
@@ -253,7 +262,7 @@ def test_numbers_do_not_depend_on_the_batch_size(report, trained, tmp_path):
     difference = np.abs(one["probability_correct"] - other["probability_correct"])
     print(f"largest difference of P(correct) between batch sizes 7 and 100: {difference.max():.2e}")
     assert np.mean(difference > 1e-3) <= 0.02
-    for name in ("index", "label", "attack", "epsilon"):
+    for name in ("index", "label", "attack", "norm", "epsilon"):
         np.testing.assert_array_equal(one[name], other[name])
     expected, received = values(report[0]), values(results)
     for key, value in expected.items():

@@ -10,7 +10,7 @@ EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.
 SAYS = {
     "certify_linear": ["epsilon 0.1: the best attack leaves"],
     "judge_dropout": ["clean:", "PGD on 1 draw a step leaves", "PGD on 10 draws a step leaves"],
-    "train_attack_export": ["none: clean", "anisotropic: clean", "exported:"],
+    "train_attack_export": ["none: clean", "wca: clean", "exported:"],
 }
 
 

@@ -484,7 +484,7 @@ def test_a_report_that_was_removed_is_made_again(started, tmp_path, contents):
 
 def test_radii_of_two_norms_stand_side_by_side(started, tmp_path):
     """Each has rows and a worst case of its own, also where the radii are the same number."""
-    report = shutil.copytree(started[1], tmp_path / "report")
+    report = shutil.copytree(started[1], tmp_path / "both_norms")
     before = started[0]["worst_case"]
     radius = before[0]["epsilon"]
     results = go_on(report, attacks="fgsm:norm=l2", epsilons=f"{radius},l2:3")

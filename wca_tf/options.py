@@ -7,6 +7,7 @@ grammar NAME:option=value:option=value, its checks, `--help`, and the tables of 
 import dataclasses
 import importlib
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -70,7 +71,8 @@ def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
         raise InputError(f"expected {name} among {', '.join(bounds.choices)}; received {value!r}")
     if kind not in (int, float):
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+    number: Any = numbers.Real if kind is float else numbers.Integral  # NumPy's too
+    if isinstance(value, bool) or not isinstance(value, number):
         raise InputError(f"expected {name} to be {_KINDS[kind]}, received {value!r}")
     maximum = bounds.maximum if bounds.maximum is not None else MAX_WHOLE if kind is int else math.inf
     minimum = bounds.minimum if bounds.minimum is not None else 1 if kind is int else None

@@ -28,11 +28,15 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
         raise InputError(f"expected --split=test with --model, whose training is not known; received {config.split}")
     model = load_classifier(path)
     examples = load_examples(data, "test", config.num_examples)
-    outputs = np.asarray(model(np.zeros((1, *examples.image_shape), np.float32)))
-    if outputs.shape != (1, len(examples.class_names)):
+    classes = len(examples.class_names)
+    try:
+        returned = list(model(np.zeros((1, *examples.image_shape), np.float32)).shape)
+    except Exception as error:  # whatever a layer raises
+        raise InputError(f"expected a classifier of images {examples.image_shape}: {one_line(error)}") from None
+    if returned != [1, classes]:
         raise InputError(
-            f"expected a classifier of the {len(examples.class_names)} classes of {data.dataset}, received one that "
-            f"returns {list(outputs.shape)} for an image"
+            f"expected a classifier of the {classes} classes of {data.dataset}, received one that returns {returned} "
+            "for an image"
         )
     return evaluate_model(model, examples.images, examples.labels, config, report_dir, name=path.name)
 
