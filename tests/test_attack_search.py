@@ -393,6 +393,7 @@ def test_square_with_common_draws_is_as_strong_as_pgd_on_a_noisy_net():
     assert left["square:queries=300:fresh=true"] >= left["square:queries=300"] + 0.2
 
 
+@pytest.mark.slow
 def test_square_meets_common_draws_on_a_keras_net_whose_layers_draw_its_noise():
     """Their streams follow the seed of a call."""
     target, images, labels = noisy_net_of_100_pixels()

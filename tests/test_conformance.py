@@ -30,7 +30,7 @@ def with_slow(names, slow):
 
 
 EACH_BACKBONE = with_slow(BACKBONES, {"resnet18", "resnet18_imagenet", "wide_resnet34_10"})
-EACH_ATTACK = with_slow(ATTACKS, set(ATTACKS) - {"pgd", "square"})  # seconds of tracing each
+EACH_ATTACK = with_slow(ATTACKS, set(ATTACKS) - {"pgd"})  # seconds of tracing each
 ROUNDING = {"rtol": 1e-5, "atol": 1e-5}  # a graph may sum in another order
 
 

@@ -82,7 +82,7 @@ def test_results_have_exactly_the_documented_keys(report):
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:
-        assert set(worst) == {"epsilon", "expected_accuracy"}
+        assert set(worst) == {"norm", "epsilon", "expected_accuracy"}
 
 
 def test_the_documented_files_are_there_and_no_other(report):

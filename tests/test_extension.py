@@ -56,6 +56,7 @@ class SPSA(BallAttack):
 '''
 
 
+@pytest.mark.slow
 def test_an_attack_of_a_users_own_is_evaluated_beside_the_others(trained, command, tmp_path):
     """One file: SPSA, by its module and class, from the working directory; then another attack in addition."""
     (tmp_path / "spsa.py").write_text(SPSA)

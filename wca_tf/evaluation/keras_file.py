@@ -31,8 +31,11 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
     classes = len(examples.class_names)
     try:
         returned = list(model(np.zeros((1, *examples.image_shape), np.float32)).shape)
-    except Exception as error:  # whatever a layer raises
-        raise InputError(f"expected a classifier of images {examples.image_shape}: {one_line(error)}") from None
+    except Exception:  # whatever a layer raises
+        takes = tuple(getattr(model, "input_shape", None) or ())[1:]
+        raise InputError(
+            f"expected a classifier of images {examples.image_shape} in {path.name}, received one that takes {takes}"
+        ) from None
     if returned != [1, classes]:
         raise InputError(
             f"expected a classifier of the {classes} classes of {data.dataset}, received one that returns {returned} "
