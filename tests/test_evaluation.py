@@ -68,16 +68,7 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results) == documented | {"config", "model", "images_sha256", "training"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
-        keys = {
-            "name",
-            "norm",
-            "epsilon",
-            "config",
-            "zero_gradient_share",
-            "probability_error",
-            "distortion",
-            "seconds",
-        }
+        keys = {"name", "norm", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion"}
         keys |= {"found", "generations", "seconds"}
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
