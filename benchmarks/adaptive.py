@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/adaptive.py --tfds_data_dir=DIR
 
 Attacks two nets of benchmarks/fashion_mnist.py on 500 test images, and writes docs/results/adaptive.{json,md}.
-What has been run is not run again. Its times, of 100 images, want an idle machine; they have the making of each graph in them.
+What has been run is not run again. Its times are of 100 images, and want an idle machine: the making of each graph is
+in them.
 """
 
 import argparse
