@@ -29,6 +29,7 @@ REQUIREMENTS = [
     "tensorflow-serving-api==2.21.0",  # messages of the warm-up file
     "tf-keras==2.21.0",  # tensorflow-probability imports it
     "tqdm==4.70.1",
+    "typing_extensions==4.16.0",
 ]
 
 setup(
