@@ -1,6 +1,7 @@
 import dataclasses
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,9 +11,12 @@ from toy_models import convolution, make_model, toy_data
 from wca_tf.adversarial import AdversarialTraining
 from wca_tf.attacks import parse_attack
 from wca_tf.config import TrainConfig
+from wca_tf.defences import Defence
 from wca_tf.errors import InputError
 from wca_tf.keras_target import target_of
 from wca_tf.model_dir import load_model
+from wca_tf.nets.noise import ActivationNoise
+from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.seeds import fold_in, make_seed
 from wca_tf.training import train
 
@@ -144,3 +148,33 @@ def test_a_killed_adversarial_run_ends_with_the_same_weights(tmp_path, tiny_conf
 def test_a_radius_that_is_none_is_refused(epsilon):
     with pytest.raises(InputError, match="--adversarial_epsilon"):
         TrainConfig(adversarial_epsilon=epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseBefore(Defence):
+    """Noise on the images: whose logits no one knows to be Gaussian."""
+
+    def build(self, request):
+        images = keras.Input(request.image_shape)
+        features = keras.layers.Flatten()(ActivationNoise(0.1)(images))
+        return NoisyNet(keras.Model(images, features), **request.arguments())
+
+
+@pytest.mark.parametrize(("attack", "message"), [("transfer:source=absent", "absent"), ("z_margin", "z_margin")])
+def test_an_attack_that_the_net_does_not_allow_is_refused_before_anything_is_written(
+    tmp_path, tiny_config, attack, message
+):
+    with pytest.raises(InputError, match=message):
+        config = dataclasses.replace(
+            tiny_config, defence=f"{__name__}:NoiseBefore", adversarial="at", adversarial_attack=attack
+        )
+        train(config, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.slow
+def test_training_may_be_on_images_attacked_on_another_net(tmp_path, tiny_config, trained):
+    config = dataclasses.replace(
+        tiny_config, epochs=1, adversarial="at", adversarial_attack=f"transfer:source={trained}:steps=2"
+    )
+    assert train(config, tmp_path / "model")["epoch"] == 1

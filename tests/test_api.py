@@ -101,6 +101,14 @@ def test_radii_may_be_numbers_and_texts_of_two_norms(net, images):
     ]
 
 
+def test_a_single_radius_and_attacks_as_text_are_what_the_command_takes(net, images, report):
+    told = wca_tf.evaluate(net, *images, **{**CHEAP, "attacks": "fgsm,pgd:steps=3", "epsilons": 0.1})
+    for row, own in zip(report["attacks"], told["attacks"], strict=True):
+        assert {**row, "seconds": 0} == {**own, "seconds": 0}
+    [row] = wca_tf.evaluate(net, *images, **{**CHEAP, "attacks": TowardsGrey(share=0.5)})["attacks"]
+    assert row["config"]["share"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -147,6 +155,13 @@ def test_a_keras_file_is_evaluated_by_its_logits(file, command, tmp_path):
     results = read_strictly(tmp_path / "report" / "results.json")
     assert results["model"]["name"] == "net.keras" and results["training"] is None
     assert results["clean"]["accuracy"]["value"] > 0.5 > results["worst_case"][0]["expected_accuracy"]["value"]
+
+
+def test_a_net_of_this_package_is_evaluated_from_its_file_too(trained, command, tmp_path):
+    shared = ("--dataset=digits", "--image_size=25", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=10")
+    done = command("evaluate", f"--model={trained / 'model.keras'}", *shared, "--report_dir=report", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "fgsm" in done.out and read_strictly(tmp_path / "report" / "results.json")["training"] is None
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,11 @@ def test_a_wrong_radius_of_a_norm_is_refused(epsilons):
         EvaluateConfig(attacks="pgd", epsilons="l2:0.5")
 
 
+def test_an_attack_whose_norm_has_no_radius_is_refused():
+    with pytest.raises(InputError, match="expected a radius in linf among --epsilons, received l2:0.5"):
+        EvaluateConfig(attacks="pgd,pgd:norm=l2", epsilons="l2:0.5")
+
+
 def test_a_radius_in_l2_may_be_above_one():
     radii = EvaluateConfig(attacks="pgd:norm=l2,cw", epsilons="0.5,3").parsed_radii
     assert [radius.epsilon for radius in radii] == [0.5, 3.0]

@@ -198,11 +198,17 @@ def test_a_defence_of_a_users_own_is_trained_evaluated_and_exported(command, tmp
     assert done.code == 0, done.err
     served = ServedModel(tmp_path / "served" / "1")
     images = np.random.default_rng(0).integers(0, 256, (2, 25, 25, 1), np.uint8)
-    first, second = (served("serving_default", images=images)["logits"] for _ in range(2))
-    assert not np.array_equal(first, second)  # fresh draws
-    free = served("noise_free", images=images)["logits"]
-    averaged = served("averaged", images=images, n_samples=np.int32(200))["logits"]
-    assert np.abs(averaged - free).max() < np.abs(first - free).max() + 1
+    single = np.stack([served("serving_default", images=images)["logits"] for _ in range(20)])
+    assert len(np.unique(single, axis=0)) == 20  # fresh draws
+    means = np.stack([served("averaged", images=images, n_samples=np.int32(100))["logits"] for _ in range(20)])
+    assert 5 < np.std(single, axis=0).mean() / np.std(means, axis=0).mean() < 20  # 10, the root of 100
+    assert json.loads((tmp_path / "served" / "1" / "assets.extra" / "manifest.json").read_text())["signatures"] == [
+        "serving_default",
+        "averaged",
+        "noise_free",
+        "image_bytes",
+    ]
+    assert "signatures: serving_default averaged noise_free image_bytes" in done.out
 
 
 @pytest.mark.parametrize(

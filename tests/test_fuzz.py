@@ -98,7 +98,7 @@ def test_a_configuration_is_made_or_refused(config_class, data):
             check_source_present(config)
             check_dataset_present(dataclasses.replace(config, download=False))
         if config_class is EvaluateConfig:
-            check_sources_present(config)
+            check_sources_present(config.parsed_attacks)
 
 
 @FUZZ

@@ -9,6 +9,7 @@ from attack_nets import random_images
 from wca_tf.alignment import z_margin
 from wca_tf.attacks import parse_attack
 from wca_tf.backbones import BACKBONES, LayerFactory, build_backbone
+from wca_tf.errors import InputError
 from wca_tf.evaluation.accuracy import judge
 from wca_tf.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise, ConvolutionWithNoisyKernel, Draws, drawing
@@ -113,6 +114,7 @@ def test_noise_on_weights_is_that_of_all_images_of_a_draw():
 
 def test_a_noisy_kernel_is_the_convolution_by_the_kernel_drawn():
     layer = NoisyConvolution(5, 3, strides=2, padding="same")
+    layer.number = 0
     layer.build((None, *SHAPE))
     draws, images = Draws(tf.constant([[1, 2], [3, 4]]), tf.range(2, dtype=tf.int64)), random_images(4, shape=SHAPE)
     with drawing(draws):
@@ -126,12 +128,32 @@ def test_a_noisy_kernel_is_the_convolution_by_the_kernel_drawn():
 
 def test_layers_draw_independently_and_activation_noise_has_its_deviation():
     layers = [ActivationNoise(0.5), ActivationNoise(0.5)]
-    layers[1].number = 1
+    for number, layer in enumerate(layers):
+        layer.number = number
     with drawing(Draws(tf.constant([[0, 1]]), tf.range(400, dtype=tf.int64))):
         first, second = (layer(tf.zeros([400, 5, 5, 4])).numpy().ravel() for layer in layers)
     error = 5 / np.sqrt(len(first))
     assert abs(np.std(first) - 0.5) < 0.5 * error and abs(np.mean(first)) < 0.5 * error
     assert abs(np.corrcoef(first, second)[0, 1]) < error
+
+
+def test_layers_of_a_model_in_the_backbone_draw_their_own_numbers():
+    images = keras.Input(SHAPE)
+    inner = keras.Sequential([ActivationNoise(0.2), NoisyConvolution(2, 3)])
+    outputs = keras.layers.Flatten()(ActivationNoise(0.2)(inner(images)))
+    net = NoisyNet(keras.Model(images, outputs), CLASSES)
+    net.build((None, *SHAPE))
+    assert [layer.number for layer in net.noise_layers] == [0, 1, 2]
+    assert not net.target().own_draws  # because of the noisy kernel inside
+
+
+def test_a_noise_layer_that_its_net_does_not_know_is_an_error():
+    """Else all such layers would draw the same numbers."""
+    with (
+        drawing(Draws(tf.constant([[0, 1]]), tf.range(2, dtype=tf.int64))),
+        pytest.raises(InputError, match="NoisyNet"),
+    ):
+        ActivationNoise(0.5)(tf.zeros([2, 3]))
 
 
 def test_a_known_draw_is_one_of_the_nets_draws(net):

@@ -11,7 +11,8 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.evaluation import planted_examples, planted_net
+from wca_tf.config import EvaluateConfig
+from wca_tf.evaluation import planted_examples, planted_net, runner
 from wca_tf.evaluation.planted_examples import (
     FoundExamples,
     as_criterion,
@@ -331,6 +332,15 @@ def test_the_command_says_a_line_per_attack_and_exits_with_3_when_one_fails(
         failed = "FAIL: the gradient is zero in every pixel on 100 % of images"
         assert all(line.endswith(failed if code else "pass") for line in lines)
         assert contents(directories[code]) == before[code]
+
+
+def test_each_attack_is_tested_within_the_radius_of_its_norm(model_dir):
+    """Within an epsilon of 0 nothing can be planted."""
+    attacks = "pgd:steps=3,pgd:norm=l2:steps=10"
+    for epsilons, none_in in (("linf:0,l2:3", "pgd:steps=3"), ("linf:0.1,l2:0", "pgd:norm=l2:steps=10")):
+        config = EvaluateConfig(attacks, epsilons, eot_samples=4)
+        results = {result.attack: result.planted for result in runner.planted_examples(config, model_dir)}
+        assert [name for name, planted in results.items() if planted == 0] == [none_in]
 
 
 def test_one_miss_is_forgiven_however_few_could_be_planted():

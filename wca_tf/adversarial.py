@@ -1,7 +1,8 @@
 """Adversarial training: each step's images are attacked first, with EoT over the noise (paper, section 4.4).
 
 Where noise enters in the head, all draws of a step share one pass of the backbone, so that this costs what adversarial
-training of the undefended net costs: k + 1 passes.
+training of the undefended net costs: k + 1 passes. With noise anywhere else each draw of each step is a pass:
+`--adversarial_attack=pgd:eot_samples=1` is what can be afforded there.
 """
 
 import dataclasses
@@ -44,7 +45,8 @@ class AdversarialTraining:
         attack = self.attack if has_noise(target) else dataclasses.replace(self.attack, eot_samples=1)
         # Keras traces training steps without AutoGraph, which the attack's loop needs.
         perturb = tf.function(attack.perturb, jit_compile=False)
-        adversarial = perturb(target, batch, tf.constant(self.epsilon, tf.float32), seed)
+        made = perturb(target, batch, tf.constant(self.epsilon, tf.float32), seed)
+        adversarial = made[0] if isinstance(made, tuple) else made
         adversarial = tf.stop_gradient(tf.ensure_shape(adversarial, images.shape))
         if not self.mixed:
             return adversarial, labels, sample_weight

@@ -84,7 +84,11 @@ class TrainConfig(DataConfig):
         "adversarial training: at on attacked images alone, ct_at on clean ones too",
         ("none", "at", "ct_at"),
     )
-    adversarial_attack: str = option("pgd", "of adversarial training: by what, as in bin/evaluate --attacks")
+    adversarial_attack: str = option(
+        "pgd",
+        "of adversarial training: by what, as in bin/evaluate --attacks. With noise in the backbone each of 50 draws "
+        "is a pass of the net: pgd:eot_samples=1 is cheaper",
+    )
     adversarial_epsilon: str = option("8/255", "of adversarial training: the attack's radius")
     initial_weights: str = option(
         "", "directory of a trained net, whose features and weights this one starts from; noise starts anew"
@@ -199,7 +203,11 @@ class EvaluateConfig:
 
     @functools.cached_property
     def parsed_radii(self) -> tuple[Radius, ...]:
-        """The radii, in order; raises InputError for one out of range, there twice, or of a norm of no attack."""
+        """The radii, in order.
+
+        Raises:
+            InputError: one out of range, there twice, or of a norm of no attack; none in the norm of an attack.
+        """
         radii, norms = parse_radii(self.epsilons), norms_of(self.parsed_attacks)
         for radius in radii:
             if norms and radius.norm not in (None, *norms):
@@ -210,6 +218,9 @@ class EvaluateConfig:
                 raise InputError(
                     f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}"
                 )
+        for norm in norms:
+            if not any(radius.norm in (None, norm) for radius in radii):
+                raise InputError(f"expected a radius in {norm} among --epsilons, received {self.epsilons}")
         return tuple(radii)
 
 

@@ -37,8 +37,9 @@ NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
 PATHS = ("initial_weights",)
 
 
-def _same_defence(left: str, right: str) -> bool:
-    return parse_defence(left) == parse_defence(right)
+def same_defence(left: str, right: str) -> bool:
+    """Whether two texts, as in `--defence`, say the same."""
+    return left == right or bool(left and right and parse_defence(left) == parse_defence(right))
 
 
 def _both_given(left: str, right: str) -> bool:
@@ -46,7 +47,7 @@ def _both_given(left: str, right: str) -> bool:
 
 
 # How two values of a flag compare, where it is not by being equal.
-SAME: dict[str, Callable[[Any, Any], bool]] = {"defence": _same_defence, **dict.fromkeys(PATHS, _both_given)}
+SAME: dict[str, Callable[[Any, Any], bool]] = {"defence": same_defence, **dict.fromkeys(PATHS, _both_given)}
 
 
 class ModelDirectory:
@@ -163,7 +164,7 @@ def load_model(path: Path) -> StochasticClassifier:
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
     try:
-        _import_classes(path)
+        import_classes(path)
         model = keras.models.load_model(path)
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
         raise InputError(
@@ -174,7 +175,7 @@ def load_model(path: Path) -> StochasticClassifier:
     return model
 
 
-def _import_classes(path: Path) -> None:
+def import_classes(path: Path) -> None:
     """Import the modules of this package whose classes a `.keras` file names: Keras imports its own alone."""
     with zipfile.ZipFile(path) as stored:
         described = json.loads(stored.read("config.json"))

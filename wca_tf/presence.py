@@ -2,10 +2,12 @@
 
 import re
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
+from wca_tf.attacks import Attack
 from wca_tf.attacks.declarations import Transfer
-from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig, expand
+from wca_tf.config import DataConfig, TrainConfig, expand
 from wca_tf.errors import InputError
 
 
@@ -50,14 +52,16 @@ def check_model_present(model_dir: str | None) -> Path:
 
 
 def check_source_present(config: TrainConfig) -> None:
-    """Raise InputError when the net to start from is not there."""
+    """Raise InputError when a net that training needs is not there: to start from, or to attack in the net's place."""
+    if config.adversarial != "none":
+        check_sources_present([config.parsed_adversarial_attack])
     if config.initial_weights and not (expand(config.initial_weights) / "model.keras").is_file():
         raise InputError(f"expected a trained net in --initial_weights={config.initial_weights}: there is none")
 
 
-def check_sources_present(config: EvaluateConfig) -> None:
-    """Raise InputError when a net that an attack transfers from is not there."""
-    for attack in config.parsed_attacks:
+def check_sources_present(attacks: Iterable[Attack]) -> None:
+    """Raise InputError when a net that one of the attacks transfers from is not there."""
+    for attack in attacks:
         if not isinstance(attack, Transfer) or not attack.source:
             continue
         if not (expand(attack.source) / "model.keras").is_file():

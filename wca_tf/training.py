@@ -6,14 +6,15 @@ import math
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.attacks import BallAttack
 from wca_tf.config import TrainConfig, expand
-from wca_tf.data.batches import evaluation_batches, training_batches
+from wca_tf.data.batches import evaluation_batches, to_float, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.defences import NetRequest
@@ -29,6 +30,7 @@ from wca_tf.distribution.strategy import (
 )
 from wca_tf.errors import DIVERGED, DivergedError, InputError
 from wca_tf.files import exclusive_directory, remove_leftovers, sha256_of_arrays
+from wca_tf.keras_target import with_source
 from wca_tf.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.optimizer import compile_model
@@ -68,6 +70,9 @@ def _train(directory: ModelDirectory, config: TrainConfig) -> dict[str, float]:
     check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
     with strategy.scope():
         model = new_model(config, training)  # before anything is written: it may refuse
+        if config.adversarial != "none":
+            image = to_float(tf.constant(training.images[:1]))
+            _attack_of_training(config).check_target(model.target(), image)
         if config.initial_weights and not directory.backup.exists():
             take_weights(model, config.initial_weights)
         with one_writer(strategy, directory.path) as path:
@@ -93,7 +98,7 @@ def _train_in(
             directory.check_same_dataset(training, training=True)
             model = load_model(directory.backup)
         if config.adversarial != "none":
-            attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
+            attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
             model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
         synchronise_batch_normalisation(model, strategy)
         if not directory.config.exists():
@@ -102,6 +107,11 @@ def _train_in(
         directory.backup.replace(directory.last)
         shutil.rmtree(directory.backup.parent)
     return directory.best_epoch()
+
+
+def _attack_of_training(config: TrainConfig) -> BallAttack:
+    """The attack of adversarial training, with the net that it transfers from, if any."""
+    return cast(BallAttack, with_source(config.parsed_adversarial_attack))
 
 
 def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:

@@ -35,7 +35,7 @@ def main() -> None:
     if flags.FLAGS.model:
         return _evaluate_file(config)
     model_dir = check_model_present(flags.FLAGS.model_dir)
-    check_sources_present(config)
+    check_sources_present(config.parsed_attacks)
     report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
     check_strategy(config.strategy)
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 def _evaluate_file(config: EvaluateConfig) -> None:
     """Evaluate a Keras classifier from its file."""
-    path, data = expand(flags.FLAGS.model), config_of_data(config)
+    path, data = expand(flags.FLAGS.model), _data_config(config)
     if flags.FLAGS.model_dir or flags.FLAGS.self_test:
         raise InputError("expected --model alone, or --model_dir with --self_test; received both")
     if not path.is_file():
@@ -64,7 +64,7 @@ def _evaluate_file(config: EvaluateConfig) -> None:
     if not flags.FLAGS.report_dir:
         raise InputError("expected --report_dir=DIR with --model, where the results go")
     check_dataset_present(data)
-    check_sources_present(config)
+    check_sources_present(config.parsed_attacks)
     import_tensorflow()
     from wca_tf.evaluation.keras_file import evaluate_file
 
@@ -73,7 +73,7 @@ def _evaluate_file(config: EvaluateConfig) -> None:
     _show(evaluate_file(path, data, config, expand(flags.FLAGS.report_dir)))
 
 
-def config_of_data(config: EvaluateConfig) -> DataConfig:
+def _data_config(config: EvaluateConfig) -> DataConfig:
     """Which images --model is evaluated on."""
     if not flags.FLAGS.dataset:
         raise InputError("expected --dataset=NAME with --model, whose images it is evaluated on")

@@ -3,9 +3,9 @@
     bin/export --model_dir=runs/digits_anisotropic --export_dir=runs/served/digits
 
 Writes EXPORT_DIR/1 (or --version=N), complete or not at all; a version that exists is never replaced. It answers with
-    serving_default  one fresh draw of the noise per image
-    averaged         n_samples draws per image: the share that each class wins
-    exact            P(class) over the noise
+    serving_default  one fresh draw of the noise
+    averaged         n_samples draws: the share that each class wins
+    exact            P(class) over the noise; of nets whose logits are Gaussian with one covariance for all images
     noise_free       the net without its noise
     image_bytes      serving_default of PNG, JPEG, BMP or GIF files
 and has warm-up requests and a manifest in assets.extra/. docs/serving.md has clients, latency, and a threat model.
@@ -13,6 +13,7 @@ and has warm-up requests and a manifest in assets.extra/. docs/serving.md has cl
 
 import shlex
 
+from wca_tf import files
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run
 from wca_tf.config import ExportConfig, expand
 from wca_tf.presence import check_model_present
@@ -26,12 +27,12 @@ def main() -> None:
     check_version_free(expand(config.export_dir), config.version)
 
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.serving.export import export_model_dir
+    from wca_tf.serving.export import MANIFEST, export_model_dir
 
     path = export_model_dir(config)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     print(f"{path}: version {config.version}, {size / 1e6:.1f} MB")
-    print("signatures: serving_default averaged exact noise_free image_bytes")
+    print("signatures:", *files.read_json(path / MANIFEST)["signatures"])
     base = path.parent.resolve()
     ports = "-p 127.0.0.1:8500:8500 -p 127.0.0.1:8501:8501"
     volume = shlex.quote(f"{base}:/models/{base.name}:ro")

@@ -10,6 +10,7 @@ from wca_tf.config import DataConfig, EvaluateConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.errors import InputError, one_line
 from wca_tf.evaluation.runner import evaluate_model
+from wca_tf.model_dir import import_classes
 
 
 def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> dict[str, Any]:
@@ -47,6 +48,7 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
 def load_classifier(path: Path) -> keras.Model:
     """Read a `.keras` file; a softmax at its end, whose logarithms saturate, is left out, which changes no answer."""
     try:
+        import_classes(path)
         model = keras.models.load_model(path, compile=False)
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
         raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None

@@ -28,7 +28,7 @@ from wca_tf.nets.targets import AnyTarget, answers_alike, is_gaussian
 from wca_tf.progress import progress_bar
 from wca_tf.seeds import make_seed
 
-PLANTED_ALGORITHM = 1  # raise it with every change of what is planted or how: it is done again
+PLANTED_ALGORITHM = 2  # raise it with every change of what is planted or how: it is done again
 IMAGES = 10
 CLEAN_CLASS = np.array([0])  # the planted net's, of the clean image
 # So many an attack may miss, a single step above all; of fewer than 10, when on some nothing can be planted, no less.
@@ -98,7 +98,7 @@ class PlantedExamples(Measure):
         needed = [name for name in NEEDED if name != "z_margin" or is_gaussian(target)]
         attacks += [in_norm(name, norm, config.eot_samples) for name in needed]
         tested = list({attack.name: attack for attack in attacks}.values())
-        found = find_planted_examples(target, tested, epsilon, evaluation.examples, config.seed)
+        found = find_planted_examples(target, tested, epsilon, evaluation.examples, config.seed, norm)
         return {
             "planted": {
                 "norm": norm,
@@ -150,8 +150,18 @@ def find_planted_examples(
     epsilon: float,
     examples: Examples,
     seed: int = 0,
+    norm: str = "linf",
 ) -> list[FoundExamples]:
-    """Plant an adversarial image near each of the first 10 images, for each attack, and count those found."""
+    """Plant an adversarial image near each of the first 10 images, for each attack, and count those found.
+
+    Args:
+        target: the net.
+        attacks: of those with a radius, all in one norm.
+        epsilon: the radius, in the images' [0, 1] units.
+        examples: clean images.
+        seed: of what is planted, and of the attacks.
+        norm: of the radius, for attacks without one: how far away an image is planted for them.
+    """
     some = examples.take(slice(0, IMAGES))
     images = to_float(tf.constant(some.images))
     # Else a read-out is not of the features that an attack meets.
@@ -164,7 +174,7 @@ def find_planted_examples(
             surroundings = Surroundings(net, images[index : index + 1], index, seed)
             for name, attack in ready.items():
                 progress.set_description(name, refresh=False)
-                look = _look(attack, surroundings, epsilon) if known and _can_find(attack) else None
+                look = _look(attack, surroundings, norm, epsilon) if known and _can_find(attack) else None
                 looks[name] += [] if look is None else [look]
                 progress.update(1)
     return [_summarise(name, each) for name, each in looks.items()]
@@ -197,10 +207,10 @@ def _can_find(attack: Attack) -> bool:
     return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and attack.source is not None))
 
 
-def _look(attack: Attack, surroundings: Surroundings, epsilon: float) -> _Look | None:
+def _look(attack: Attack, surroundings: Surroundings, norm: str, epsilon: float) -> _Look | None:
     """Run the attack on the planted net; None: nothing is planted."""
     net, image = surroundings.net, surroundings.image
-    planted = surroundings.plant(_reach(attack, epsilon, image.shape[1:]))
+    planted = surroundings.plant(_reach(attack, norm, epsilon, image.shape[1:]))
     if planted is None:
         return None
     index, wanted = np.array([surroundings.index]), np.array([1]) if attack.targeted else None
@@ -227,13 +237,13 @@ def _is_error(attack: Attack, net: PlantedNet, adversarial: tf.Tensor, image: tf
     return wrong and near <= far
 
 
-def _reach(attack: Attack, epsilon: float, shape: tuple[int, ...]) -> Reach:
-    """How far an attack goes; one without a radius, as far in l2 as `epsilon` in every pixel."""
+def _reach(attack: Attack, norm: str, epsilon: float, shape: tuple[int, ...]) -> Reach:
+    """How far an attack goes; one without a radius, as far in l2 as the ball of `norm` does."""
     if isinstance(attack, NPixel):
         return "pixels", attack.pixels
     if isinstance(attack, BallAttack):
         return attack.norm, epsilon
-    return "l2", epsilon * math.sqrt(math.prod(shape))
+    return "l2", epsilon * (math.sqrt(math.prod(shape)) if norm == "linf" else 1.0)
 
 
 def format_planted_examples(results: list[FoundExamples]) -> str:

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from wca_tf import files
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.config import EvaluateConfig, TrainConfig, norms_of
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
@@ -38,7 +38,7 @@ from wca_tf.evaluation.planted_examples import IMAGES, FoundExamples, find_plant
 from wca_tf.evaluation.report.page import write_report
 from wca_tf.inference_copy import inference_copy
 from wca_tf.keras_target import target_of
-from wca_tf.model_dir import ModelDirectory, load_model, versions
+from wca_tf.model_dir import ModelDirectory, load_model, same_defence, versions
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import AnyTarget, has_noise
 
@@ -115,16 +115,24 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
     model = load_model(directory.best)
     examples = load_evaluation_examples(config, train_config)
     directory.check_same_dataset(examples)
-    if (model.num_classes, model.defence) != (len(examples.class_names), train_config.defence):
+    if model.num_classes != len(examples.class_names) or not same_defence(train_config.defence, model.defence):
         raise InputError(f"{directory.best} is not the model that {directory.config} describes")
     return directory, model, examples
 
 
 def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[FoundExamples]:
-    """Have each attack find adversarial images planted on the features of the model in `model_dir`."""
+    """Have each attack find adversarial images planted on the features of the model in `model_dir`.
+
+    They are planted within the largest radius of the attack's norm; for attacks without a radius, of the first norm.
+    """
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
-    target, epsilon = _averaged(target_of(model), config), max(radius.epsilon for radius in config.parsed_radii)
-    return find_planted_examples(target, config.parsed_attacks, epsilon, examples, config.seed)
+    target, found = _averaged(target_of(model), config), []
+    norms = norms_of(config.parsed_attacks) or [config.parsed_radii[0].norm or "linf"]
+    for norm in norms:
+        of_norm = [attack for attack in config.parsed_attacks if getattr(attack, "norm", norms[0]) == norm]
+        epsilon = max(radius.epsilon for radius in config.parsed_radii if radius.norm in (None, norm))
+        found += find_planted_examples(target, of_norm, epsilon, examples, config.seed, norm)
+    return found
 
 
 def evaluate_model(

@@ -17,14 +17,13 @@ from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.run import perturbed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import check_images, check_labels
-from wca_tf.defences.wca.noise import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
+from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
 from wca_tf.errors import DIVERGED, DivergedError, InputError
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.orthant import probability_correct
 from wca_tf.seeds import fold_in, make_seed
 
 DIMENSIONS = 32  # paper
-NOISE_LAYERS = {"isotropic": IsotropicNoise, "anisotropic": AnisotropicNoise}
 
 
 @dataclasses.dataclass(frozen=True)

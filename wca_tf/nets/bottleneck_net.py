@@ -52,9 +52,8 @@ class BottleneckNet(StochasticClassifier):
         super().__init__(backbone, num_classes, pixel_mean, pixel_std, seed, **kwargs)
         if feature_dim < num_classes and feature_dim != DRAWN_DIM:
             raise InputError(
-                f"expected feature_dim of at least the number of classes, {num_classes}, so that the covariance can "
-                f"align with every class's weight vector (paper, section 4.1), or {DRAWN_DIM}, to draw it; received "
-                f"feature_dim={feature_dim}"
+                f"expected feature_dim of at least the number of classes, {num_classes} (paper, section 4.1), or "
+                f"{DRAWN_DIM}, to draw it; received feature_dim={feature_dim}"
             )
         if not 0 <= weight_decay < math.inf:
             raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.errors import InputError
 from wca_tf.seeds import fold_in
 
 
@@ -28,7 +29,7 @@ class Draws:
     seeds: tf.Tensor
     indices: tf.Tensor
 
-    def for_each_image(self, layer: int, shape: tuple[int, ...]) -> tf.Tensor:
+    def for_each_image(self, layer: int | None, shape: tuple[int, ...]) -> tf.Tensor:
         """Return standard normal numbers [S B, *shape], a row for each draw of each image."""
         images = tf.size(self.indices)
         seeds = self._of_layer(layer)
@@ -40,7 +41,7 @@ class Draws:
         noise = tf.map_fn(row, rows, fn_output_signature=tf.float32)
         return tf.reshape(noise, [-1, *shape])
 
-    def for_each_draw(self, layer: int, shape: tuple[int, ...]) -> tf.Tensor:
+    def for_each_draw(self, layer: int | None, shape: tuple[int, ...]) -> tf.Tensor:
         """Return standard normal numbers [S, *shape], which all images share."""
         return tf.map_fn(
             lambda seed: tf.random.stateless_normal(shape, seed),
@@ -48,8 +49,10 @@ class Draws:
             fn_output_signature=tf.float32,
         )
 
-    def _of_layer(self, layer: int) -> tf.Tensor:
+    def _of_layer(self, layer: int | None) -> tf.Tensor:
         """The layer's own seeds [S, 2]."""
+        if layer is None:  # else all such layers would draw the same numbers
+            raise InputError("expected every layer with noise among the layers of a NoisyNet's backbone")
         return tf.map_fn(lambda seed: fold_in(seed, layer), self.seeds)
 
 
@@ -75,13 +78,24 @@ class NoiseLayer(keras.layers.Layer):
     """A layer with noise; its net numbers the layers of its kind, so that each draws numbers of its own.
 
     Attributes:
-        number: this layer's, from 0.
+        number: this layer's, from 0; None for a layer of no net.
         own_draws: whether an image's noise follows from its draw and its number alone; False for noise that all images
             of a pass share, as noise on weights.
     """
 
-    number = 0
+    number: int | None = None
     own_draws = True
+
+
+def noise_layers_of(model: keras.Model) -> list[NoiseLayer]:
+    """Return the layers with noise of a model and of the models in it, in their order."""
+    found: dict[int, NoiseLayer] = {}
+    for layer in model.layers:
+        if isinstance(layer, NoiseLayer):
+            found[id(layer)] = layer
+        elif isinstance(layer, keras.Model):
+            found |= {id(inner): inner for inner in noise_layers_of(layer)}
+    return list(found.values())
 
 
 @keras.saving.register_keras_serializable("wca_tf")

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.noise import Draws, NoiseLayer, drawing
+from wca_tf.nets.noise import Draws, drawing, noise_layers_of
 from wca_tf.nets.random_stream import RandomStream
 from wca_tf.nets.targets import RandomNetTarget
 
@@ -28,7 +28,7 @@ class NoisyNet(StochasticClassifier):
         super().__init__(backbone, num_classes, *args, **kwargs)
         self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
         self.stream = RandomStream(self.seed, name="stream")
-        self.noise_layers = [layer for layer in backbone.layers if isinstance(layer, NoiseLayer)]
+        self.noise_layers = noise_layers_of(backbone)
         for number, layer in enumerate(self.noise_layers):
             layer.number = number
         self.report_means()

@@ -190,7 +190,6 @@ class RandomNetTarget:
         logits: (images [B, H, W, channels], int32[2] seed) -> logits [B, C]. A function that ignores the seed works,
             but its attacks and its evaluation cannot be repeated.
         draws_per_pass: draws made, and held for the gradient, at a time; does not change which draws are made.
-        first_draw: number of the first draw.
         noise_free_logits: images -> logits [B, C] of the net without its noise, where there is such a net.
         logits_of_draws: (images, int32 [S, 2] seeds, whole numbers [B]) -> logits [S, B, C], several draws in a pass,
             where the net can; the third has each image's number, which per-image noise follows from.
@@ -203,7 +202,6 @@ class RandomNetTarget:
         self,
         logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
         draws_per_pass: int = 8,
-        first_draw: int | tf.Tensor = 0,
         noise_free_logits: Callable[[tf.Tensor], tf.Tensor] | None = None,
         logits_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
         own_draws: bool = False,
@@ -211,7 +209,7 @@ class RandomNetTarget:
         self._logits = logits
         self.num_classes: int | None = None
         self.draws_per_pass = draws_per_pass
-        self._first_draw = first_draw
+        self._first_draw: int | tf.Tensor = 0
         self.noise_free_logits = noise_free_logits
         self._logits_of_draws = logits_of_draws
         self.own_draws = own_draws
@@ -261,7 +259,7 @@ class RandomNetTarget:
             return tf.repeat(logits, tf.shape(seeds)[0], axis=0)
 
         if self._logits_of_draws is None:
-            return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, 0, fixed)
+            return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, fixed)
         # Without images' numbers there is no telling their logits under the draw: hence no noise_free_logits.
         return RandomNetTarget(
             lambda images, _: fixed(images),
@@ -281,7 +279,7 @@ class RandomNetTarget:
 
         at_once = None if self._logits_of_draws is None else means
         per_pass = max(1, self.draws_per_pass // draws)
-        return RandomNetTarget(mean_logits, per_pass, 0, self.noise_free_logits, at_once, self.own_draws)
+        return RandomNetTarget(mean_logits, per_pass, self.noise_free_logits, at_once, self.own_draws)
 
 
 def _numbered_seeds(seed: tf.Tensor, first: int | tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 export_dir/
     1/                                       a version; TF Serving serves the highest
-        saved_model.pb, variables/, ...      the five signatures (signatures.py) and the weights they use
+        saved_model.pb, variables/, ...      the signatures (signatures.py) and the weights they use
         assets.extra/
             tf_serving_warmup_requests       what TF Serving replays when it loads the version (warm_up.py)
             manifest.json                    where it comes from, how it draws, and the SHA-256 of every other file
@@ -30,8 +30,8 @@ from wca_tf.serving.versions import new_version
 SCHEMA = 2
 MANIFEST = Path("assets.extra", "manifest.json")
 NOISE_POLICY = (
-    "a fresh draw for every image of every request, from a generator that each process seeds anew; no random state is "
-    "in these files, and no request can set one"
+    "a fresh draw for every {whom}, from a generator that each process seeds anew; no random state is in these files, "
+    "and no request can set one"
 )
 
 
@@ -70,6 +70,7 @@ def export(
         "version": version,
         "image_shape": list(shape),
         "class_names": list(class_names),
+        "signatures": list(signatures.endpoints),
         **_describe_noise(signatures),
         "config": _json_values(config),
         "model_sha256": model_sha256,
@@ -133,10 +134,11 @@ def _check(
 def _describe_noise(signatures: Signatures) -> dict[str, Any]:
     """How the export draws, for the manifest."""
     model, noisy = signatures.model, signatures.sampler.has_noise
+    whom = "image of every request" if signatures.sampler.own_draws else "request, which its images share"
     integrated = noisy and signatures.has_exact and model.num_classes > 2
     return {
         "defence": model.defence,
-        "noise": NOISE_POLICY if noisy else "none",
+        "noise": NOISE_POLICY.format(whom=whom) if noisy else "none",
         "max_n_samples": MAX_SAMPLES,
         "exact_points": num_points(model.num_classes) if integrated else None,  # None: a closed form, or no `exact`
     }

@@ -22,6 +22,8 @@ class GaussianSampler:
         noise_factor: T [C, r] with T Tᵀ = K; None for a net without noise.
     """
 
+    own_draws = True
+
     def __init__(self, noise_factor: np.ndarray | None) -> None:
         self.noise_factor = noise_factor
         self.has_noise = noise_factor is not None
@@ -53,6 +55,7 @@ class PassSampler:
 
     def __init__(self, model: StochasticClassifier) -> None:
         self._target = model.target()
+        self.own_draws = self._target.own_draws
 
     def at_once(self, images: tf.Tensor) -> tf.Tensor:
         """How many draws fit into memory."""
@@ -64,7 +67,7 @@ class PassSampler:
         seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max, seed=0, seed2=0)
         indices = tf.range(tf.shape(images_at_least_one, tf.int64)[0])
         logits = self._target.logits(self._target.features(images_at_least_one), seed, count, indices)
-        return logits[:, : tf.shape(images)[0]]
+        return tf.debugging.check_numerics(logits, "the logits of a draw")[:, : tf.shape(images)[0]]
 
 
 def sampler_of(model: StochasticClassifier, image_shape: tuple[int, int, int]) -> GaussianSampler | PassSampler:

@@ -7,10 +7,12 @@ Shapes: n images, [H, W, channels] each, C classes, S draws. Every signature ret
     class_id       int64 [n]: the class with the largest probability; of several, the one with the largest logit
     class_name     string [n]: its name
 
-Draws are made by a sampler (samplers.py), anew for every image of every request.
+Draws are made by a sampler (samplers.py), anew for every request, and for every image of it, unless the images of a
+draw share its noise, as with noise on weights.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -50,23 +52,27 @@ class Signatures:
             raise InputError(f"expected a model of finite weights for images {shape}: {one_line(error)}") from None
         self.sampler = sampler_of(model, image_shape)
 
-    def archive(self) -> keras.export.ExportArchive:
-        """All of them, ready to be written out."""
+    @property
+    def endpoints(self) -> dict[str, tuple[Callable[..., Answer], list[tf.TensorSpec]]]:
+        """Each signature's function and what it takes, by name."""
         images = tf.TensorSpec([None, *self.image_shape], tf.uint8, name="images")
         contents = tf.TensorSpec([None], tf.string, name="image_bytes")
         samples = tf.TensorSpec([], tf.int32, name="n_samples")
-        endpoints: dict[str, tuple[Callable[..., Answer], list[tf.TensorSpec]]] = {
+        exact: dict[str, Any] = {"exact": (self.exact, [images])} if self.has_exact else {}
+        return {
             "serving_default": (self.serving_default, [images]),
             "averaged": (self.averaged, [images, samples]),
+            **exact,
             "noise_free": (self.noise_free, [images]),
             "image_bytes": (self.image_bytes, [contents]),
         }
-        if self.has_exact:
-            endpoints["exact"] = (self.exact, [images])
+
+    def archive(self) -> keras.export.ExportArchive:
+        """All of them, ready to be written out."""
         archive = keras.export.ExportArchive()
         for layer in self.model.deterministic_layers.values():
             archive.track(layer)  # and no random state, which has no place in the file
-        for name, (function, signature) in endpoints.items():
+        for name, (function, signature) in self.endpoints.items():
             archive.add_endpoint(name, function, input_signature=signature)
         return archive
 
@@ -76,12 +82,12 @@ class Signatures:
         return isinstance(self.sampler, GaussianSampler)
 
     def serving_default(self, images: tf.Tensor) -> Answer:
-        """One fresh draw for each image; probabilities are the softmax of its logits."""
+        """One fresh draw; probabilities are the softmax of its logits."""
         logits = self.sampler.draws(self._prepared(images), 1)[0]
         return self._answer(logits, tf.nn.softmax(logits))
 
     def averaged(self, images: tf.Tensor, n_samples: tf.Tensor) -> Answer:
-        """`n_samples` fresh draws for each image: the share that each class wins, and mean logits."""
+        """`n_samples` fresh draws: the share that each class wins, and mean logits."""
         n_samples = tf.ensure_shape(n_samples, [])
         expected = f"expected n_samples from 1 to {MAX_SAMPLES}, received"
         in_range = tf.debugging.Assert((n_samples >= 1) & (n_samples <= MAX_SAMPLES), [expected, n_samples])

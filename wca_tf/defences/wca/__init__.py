@@ -17,10 +17,8 @@ MIN_BOUND = 1e-3  # of a constraint
 
 
 @dataclasses.dataclass(frozen=True)
-class WCA(Defence):
-    """Weight-covariance alignment: h(x) = W (f(x) + z) + b, z ~ N(0, Σ), with −Σ ln wᵢᵀΣwᵢ in the loss."""
-
-    source = "Eustratiadis et al., ICML 2021"
+class LearnedNoise(Defence):
+    """What the paper's defence and that of the authors' code both have."""
 
     covariance: str = option(
         "anisotropic", "of the noise: any, or one variance for each feature", choices=("anisotropic", "isotropic")
@@ -31,7 +29,15 @@ class WCA(Defence):
         "what keeps weights and noise from growing: weight decay, or projections after every step (paper, appendix D)",
         choices=("penalty", "constraint"),
     )
-    weight_decay: float = option(1e-4, "of the penalty: l2 on the classifier W and the noise's L", minimum=0)
+    weight_decay: float = option(1e-4, "of the penalty: l2 on the classifier's weights and the noise's", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class WCA(LearnedNoise):
+    """Weight-covariance alignment: h(x) = W (f(x) + z) + b, z ~ N(0, Σ), with −Σ ln wᵢᵀΣwᵢ in the loss."""
+
+    source = "Eustratiadis et al., ICML 2021"
+
     max_weight_norm: float = option(
         1.0, "of the constraint: gamma, the largest norm of a class's weights", minimum=MIN_BOUND
     )

@@ -1,12 +1,13 @@
 """WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from wca_tf import alignment
-from wca_tf.defences.wca.noise import AnisotropicNoise, GaussianFeatureNoise, IsotropicNoise
+from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
 from wca_tf.errors import InputError
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import Ratio
@@ -41,10 +42,7 @@ class WCANet(BottleneckNet):
     """
 
     extra_metrics = ("penalty", *NOISE_METRICS)
-    noise_layers: dict[str, type[GaussianFeatureNoise]] = {
-        "isotropic": IsotropicNoise,
-        "anisotropic": AnisotropicNoise,
-    }
+    noise_layers: Mapping[str, type[GaussianFeatureNoise]] = NOISE_LAYERS
 
     def __init__(
         self,

@@ -125,3 +125,6 @@ class IsotropicNoise(GaussianFeatureNoise):
 
     def _initial_vector(self, feature_dim: int) -> tf.Tensor:
         return covariance.vector_from_scale_diag(tf.fill([feature_dim], self.initial_scale))
+
+
+NOISE_LAYERS: dict[str, type[GaussianFeatureNoise]] = {"isotropic": IsotropicNoise, "anisotropic": AnisotropicNoise}

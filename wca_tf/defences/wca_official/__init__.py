@@ -6,9 +6,9 @@ For published numbers to be understood; docs/paper.md lists what differs, and wh
 import dataclasses
 from typing import TYPE_CHECKING
 
-from wca_tf.defences.defence import Defence, NetRequest
+from wca_tf.defences.defence import NetRequest
+from wca_tf.defences.wca import LearnedNoise
 from wca_tf.errors import InputError
-from wca_tf.options import option
 
 if TYPE_CHECKING:
     import keras
@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class WCAOfficial(Defence):
-    """WCA-Net as in the authors' code: one draw for a batch, ln Σ in place of Σ ln, its own constraint and attack."""
+class WCAOfficial(LearnedNoise):
+    """WCA-Net as in the authors' code: one draw for a batch, ln Σ in place of Σ ln, its own constraint and attack.
+
+    Weight decay is also on the biases, and on the noise as it is stored.
+    """
 
     source = "the authors' code, github.com/peustr/WCA-net"
-
-    covariance: str = option(
-        "anisotropic", "of the noise: any, or one variance for each feature", choices=("anisotropic", "isotropic")
-    )
-    feature_dim: int = option(32, "D, width of the bottleneck")
-    regularizer: str = option(
-        "penalty", "weight decay, or the authors' projections after every step", choices=("penalty", "constraint")
-    )
-    weight_decay: float = option(1e-4, "of the penalty: l2 on W, b and the noise as it is stored", minimum=0)
 
     def build(self, request: NetRequest) -> "WCAOfficialNet":
         from wca_tf.defences.wca_official.net import WCAOfficialNet
