@@ -13,14 +13,14 @@ from typing import Any
 
 from fashion_mnist_nets import evaluated, parse_arguments
 
-from wca_tf import files
-from wca_tf.config import parse_radii
-from wca_tf.evaluation.accuracy import percent
+from wca_tf.attacks.radii import parse_radii
+from wca_tf.core import files
+from wca_tf.evaluation.intervals import percent
 
 NETS = ("none", "anisotropic")
 EPSILONS = "8/255,0.1"
 # As `Adaptive.rounds` has them; transfer is left out of a net without noise.
-MEMBERS = ("z_margin", "apgd_dlr", "margin", "transfer:climbs=dlr", "square:queries=1000")
+MEMBERS = ("z_margin", "apgd_dlr", "margin", "transfer:source_objective=dlr", "square:queries=1000")
 CASCADE = "adaptive"
 # Seconds are of an evaluation of their own, with nothing beside it: the accuracies take hours.
 TIMED_IMAGES = 100

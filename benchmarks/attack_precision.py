@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.suite.results import BUSY
 from benchmarks.suite.timing import median_ratio, turned
 from wca_tf.attacks.run import perturbed
-from wca_tf.config import EvaluateConfig
+from wca_tf.core.files import write_json
 from wca_tf.data.batches import to_float
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate, load_evaluation_examples
-from wca_tf.files import write_json
-from wca_tf.inference_copy import inference_copy
-from wca_tf.keras_target import target_of
-from wca_tf.model_dir import ModelDirectory, load_model, versions
+from wca_tf.nets.inference_copy import inference_copy
+from wca_tf.nets.keras_target import target_of
+from wca_tf.runs.model_dir import ModelDirectory, load_model, versions
 
 BASELINE = "float32"
 BATCH = 100

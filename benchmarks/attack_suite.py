@@ -13,8 +13,8 @@ from typing import Any
 
 from fashion_mnist_nets import NETS, evaluated, parse_arguments
 
-from wca_tf import files
-from wca_tf.evaluation.accuracy import distance_text
+from wca_tf.core import files
+from wca_tf.evaluation.intervals import distance_text
 from wca_tf.evaluation.report.table import percent
 
 EPSILON = 0.1

@@ -15,8 +15,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from fashion_mnist_nets import NETS, evaluated, parse_arguments
 
-from wca_tf import files
-from wca_tf.config import parse_radii
+from wca_tf.attacks.radii import parse_radii
+from wca_tf.core import files
 from wca_tf.evaluation.report.table import percent
 from wca_tf.experiments.run import Evaluated
 

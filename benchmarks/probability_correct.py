@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf import files
-from wca_tf.orthant import probability_correct
+from wca_tf.core import files
+from wca_tf.gaussian.probability import probability_correct
 
 DRAWS = 100_000
 EXAMPLES = 100

@@ -60,7 +60,7 @@ def main() -> None:
     rounds = 1 if arguments.smoke else arguments.rounds
     results = [compare(smoke(each) if arguments.smoke else each, rounds) for each in SETTINGS]
     if arguments.out:
-        from wca_tf.files import write_json
+        from wca_tf.core.files import write_json
 
         versions = {package: metadata.version(package) for package in ("tensorflow", "keras", "numpy")}
         write_json(
@@ -137,7 +137,7 @@ def work(settings: Settings) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     from wca_tf.data.examples import Examples
     from wca_tf.distribution.strategy import make_strategy, synchronise_batch_normalisation
-    from wca_tf.training import new_model
+    from wca_tf.runs.training import new_model
 
     strategy = make_strategy("auto")
     random = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def work(settings: Settings) -> None:
 
 
 def train_config(settings: Settings) -> Any:
-    from wca_tf.config import TrainConfig
+    from wca_tf.runs.config import TrainConfig
 
     return TrainConfig(backbone=settings.backbone, batch_size=settings.batch_size, epochs=1)
 
@@ -190,7 +190,7 @@ def time_attack(model: Any, examples: Any, settings: Settings) -> float:
 
     from wca_tf.attacks import parse_attack
     from wca_tf.attacks.run import perturbed
-    from wca_tf.keras_target import target_of
+    from wca_tf.nets.keras_target import target_of
 
     attack = parse_attack("pgd")
     images = (examples.images[: settings.attacked] / 255).astype(np.float32)

@@ -33,7 +33,7 @@ import session_client
 
 import wca_tf
 from benchmarks.suite.results import BUSY
-from wca_tf.files import write_json
+from wca_tf.core.files import write_json
 from wca_tf.nets.bottleneck_net import BottleneckNet
 
 THREADS = 2

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import wca_tf
-from wca_tf import theorem
 from wca_tf.data.sources import load_examples
+from wca_tf.gaussian import bounds
 
 training, test = (load_examples(wca_tf.DataConfig(dataset="digits"), split) for split in ("train", "test"))
 
@@ -26,11 +26,11 @@ pixels, sign = zeros_and_ones(test)
 margin = sign * fitted.decision_function(pixels)
 deviation = 1.0  # of the noise on wᵀ(f(x) + z) + b
 for epsilon in (0.0, 0.05, 0.1):
-    change = theorem.linear_output_change(fitted.coef_[0], epsilon)
+    change = bounds.linear_output_change(fitted.coef_[0], epsilon)
     attacked = pixels - epsilon * sign[:, None] * np.sign(fitted.coef_[0])  # the worst corner of the ball
-    left = theorem.certified_probability(sign * fitted.decision_function(np.clip(attacked, 0, 1)), 0.0, deviation)
-    certified = theorem.certified_probability(margin, change, deviation)
-    bound = theorem.theorem_1_probability(margin, change, deviation)
+    left = bounds.certified_probability(sign * fitted.decision_function(np.clip(attacked, 0, 1)), 0.0, deviation)
+    certified = bounds.certified_probability(margin, change, deviation)
+    bound = bounds.theorem_1_probability(margin, change, deviation)
     print(
         f"epsilon {epsilon}: the best attack leaves {left.mean():.1%}, "
         f"certified {certified.mean():.1%}, Theorem 1 {bound.mean():.1%}"

@@ -2,13 +2,14 @@
 
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several processes that wait for each other are ten times slower
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
-from wca_tf.config import TrainConfig
+from wca_tf.runs.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,12 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Files are shared out whole between pytest's processes: what takes longest must not begin last.
-LONGEST = ("checklist", "training", "distribution", "conformance", "examples", "reproduce", "serving", "export")
+SLOWEST_FIRST = ("checklist", "training", "distribution", "conformance", "examples", "reproduce", "serving", "export")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest first; the order within a file stays."""
-    names = [f"test_{name}" for name in LONGEST]
+    names = [f"test_{name}" for name in SLOWEST_FIRST]
     items.sort(key=lambda item: names.index(item.path.stem) if item.path.stem in names else len(names))
 
 
@@ -45,7 +46,6 @@ class Finished:
     code: int
     out: str
     err: str
-    seconds: float
 
 
 @pytest.fixture(scope="session")
@@ -64,19 +64,76 @@ def command_environment() -> dict[str, str]:
 def command(command_environment: dict[str, str]) -> Callable[..., Finished]:
     """command("train", "--epochs=1", cwd=DIR) runs bin/train with this interpreter, to its end."""
 
-    def run_command(name: str, *arguments: str, cwd: Path | None = None, interpreter: tuple[str, ...] = ()) -> Finished:
-        started = time.monotonic()
+    def run_command(
+        name: str,
+        *arguments: str,
+        cwd: Path | None = None,
+        interpreter: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> Finished:
         done = subprocess.run(
             [*(interpreter or (sys.executable,)), str(ROOT / "bin" / name), *arguments],
             cwd=cwd,
-            env=command_environment,
+            env=environment or command_environment,
             capture_output=True,
             text=True,
             timeout=300,
         )
-        return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
+        return Finished(done.returncode, done.stdout, done.stderr)
 
     return run_command
+
+
+@pytest.fixture(scope="session")
+def commands_together(command_environment: dict[str, str]) -> Callable[..., dict[Any, Finished]]:
+    """commands_together({KEY: ("train", "--epochs=1")}, cwd=DIR): what each has done; they run at the same time."""
+
+    def run_commands(commands: dict[Any, tuple[str, ...]], cwd: Path | None = None) -> dict[Any, Finished]:
+        running = {
+            key: subprocess.Popen(
+                [sys.executable, str(ROOT / "bin" / name), *arguments],
+                env=command_environment,
+                cwd=cwd,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for key, (name, *arguments) in commands.items()
+        }
+        ended = {key: (process, *process.communicate(timeout=240)) for key, process in running.items()}
+        return {key: Finished(process.returncode, out, err) for key, (process, out, err) in ended.items()}
+
+    return run_commands
+
+
+@pytest.fixture(scope="session")
+def command_without_tensorflow(
+    command: Callable[..., Finished],
+    command_environment: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Finished]:
+    """`command` where an import of TensorFlow or Keras ends the process: what answers at once does not need them."""
+    forbidden = tmp_path_factory.mktemp("forbidden")
+    for package in ("tensorflow", "keras"):
+        (forbidden / f"{package}.py").write_text(f"raise SystemExit('{package} was imported')\n")
+    environment = {**command_environment, "PYTHONPATH": str(forbidden)}
+    return functools.partial(command, environment=environment)
+
+
+@pytest.fixture(scope="session")
+def fails_in_one_line(command_without_tensorflow: Callable[..., Finished]) -> Callable[..., str]:
+    """fails_in_one_line(DIR, "train", ...): the error line of a command that ends at once and leaves nothing in DIR."""
+
+    def error_line(directory: Path, name: str, *arguments: str) -> str:
+        done = command_without_tensorflow(name, *arguments, cwd=directory)
+        assert done.code == 2, done
+        assert done.out == ""
+        assert len(done.err.splitlines()) == 1, done.err
+        assert done.err.startswith("error: ")
+        assert list(directory.iterdir()) == []
+        return done.err
+
+    return error_line
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +174,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_config: TrainConfig) -> Path:
     """The directory of an anisotropic net trained without interruption. Tests must not change it."""
-    from wca_tf.training import train
+    from wca_tf.runs.training import train
 
     return made_once(tmp_path_factory, "trained", lambda directory: train(tiny_config, directory))
 
@@ -125,7 +182,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_config: TrainConfig) 
 @pytest.fixture(scope="session")
 def trained_undefended(tmp_path_factory: pytest.TempPathFactory, tiny_config: TrainConfig) -> Path:
     """The directory of a net without noise, trained for 2 epochs. Tests must not change it."""
-    from wca_tf.training import train
+    from wca_tf.runs.training import train
 
     config = dataclasses.replace(tiny_config, defence="none", epochs=2)
     return made_once(tmp_path_factory, "undefended", lambda directory: train(config, directory))
@@ -134,7 +191,7 @@ def trained_undefended(tmp_path_factory: pytest.TempPathFactory, tiny_config: Tr
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     """Version 1 of the net in `trained`, exported. Tests must not change it."""
-    from wca_tf.config import ExportConfig
+    from wca_tf.serving.config import ExportConfig
     from wca_tf.serving.export import export_model_dir
 
     def export(directory: Path) -> None:

@@ -23,14 +23,15 @@ import numpy as np
 import tensorflow as tf
 
 import wca_tf
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.core.seeds import fold_in
 from wca_tf.defences.wca.net import WCANet
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.model_dir import ModelDirectory, load_model
 from wca_tf.nets.bottleneck_net import BottleneckNet
-from wca_tf.nets.targets import RandomNetTarget
-from wca_tf.seeds import fold_in
-from wca_tf.training import train
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.training import train
 
 # Training
 

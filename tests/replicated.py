@@ -12,14 +12,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.config import EvaluateConfig, TrainConfig
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.cluster import is_chief
 from wca_tf.distribution.strategy import distribute_batches, make_strategy, synchronise_batch_normalisation
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.model_dir import ModelDirectory, save_model
-from wca_tf.training import new_model, train
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, save_model
+from wca_tf.runs.training import new_model, train
 
 
 def adversary_of(config):

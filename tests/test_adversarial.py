@@ -8,17 +8,17 @@ import tensorflow as tf
 from attack_nets import At, run
 from toy_models import convolution, make_model, toy_data
 
-from wca_tf.adversarial import AdversarialTraining
 from wca_tf.attacks import parse_attack
-from wca_tf.config import TrainConfig
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences import Defence
-from wca_tf.errors import InputError
-from wca_tf.keras_target import target_of
-from wca_tf.model_dir import load_model
+from wca_tf.defences.adversarial_training import AdversarialTraining
+from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
-from wca_tf.seeds import fold_in, make_seed
-from wca_tf.training import train
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import load_model
+from wca_tf.runs.training import train
 
 COVARIANCES = pytest.mark.parametrize("covariance", ["none", "anisotropic"])
 EPSILON = 0.1
@@ -124,7 +124,7 @@ def test_a_killed_adversarial_run_ends_with_the_same_weights(tmp_path, tiny_conf
     train(config, tmp_path / "whole")
     shutil.rmtree(tmp_path / "killed", ignore_errors=True)
 
-    from wca_tf import training
+    from wca_tf.runs import training
 
     save_model, saved = training.save_model, []
 
@@ -161,9 +161,7 @@ class NoiseBefore(Defence):
 
 
 @pytest.mark.parametrize(("attack", "message"), [("transfer:source=absent", "absent"), ("z_margin", "z_margin")])
-def test_an_attack_that_the_net_does_not_allow_is_refused_before_anything_is_written(
-    tmp_path, tiny_config, attack, message
-):
+def test_an_attack_that_the_net_does_not_allow_is_refused_at_once(tmp_path, tiny_config, attack, message):
     with pytest.raises(InputError, match=message):
         config = dataclasses.replace(
             tiny_config, defence=f"{__name__}:NoiseBefore", adversarial="at", adversarial_attack=attack

@@ -11,7 +11,7 @@ from evaluation_nets import dense_net, digits, read_strictly
 
 import wca_tf
 from wca_tf.attacks.balls import BALLS
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
 
 CHEAP = {"attacks": ["fgsm", "pgd:steps=3"], "epsilons": [0.1], "eot_samples": 2}
 

@@ -9,7 +9,7 @@ from wca_tf.attacks.auto_pgd import checkpoint_periods
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import AutoPGD
 from wca_tf.attacks.gradients import expected_gradient, survival
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.core.seeds import fold_in, make_seed
 
 
 def checkpoints(steps):

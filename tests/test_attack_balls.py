@@ -9,7 +9,7 @@ from attack_nets import NORMS, PIXELS, SHAPE, flatten, normal
 from scipy import stats
 
 from wca_tf.attacks.balls import BALLS
-from wca_tf.seeds import make_seed
+from wca_tf.core.seeds import make_seed
 
 
 def test_linf_random_start_is_uniform():

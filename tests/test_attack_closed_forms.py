@@ -24,12 +24,13 @@ from attack_nets import (
     zero_gradients_of,
 )
 
-from wca_tf import alignment
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.declarations import Transfer
-from wca_tf.errors import InputError
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
-from wca_tf.orthant import probability_correct
+from wca_tf.core.errors import InputError
+from wca_tf.gaussian import margins
+from wca_tf.gaussian.probability import probability_correct
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 
 def never_lost(weights, count, radius, low, high):
@@ -179,16 +180,16 @@ def test_margins_shrink(norm):
     noisy_target, images = linear_target(normal(PIXELS, 5, seed=1), 0.3 * normal(5, 7, seed=2)), random_images(8)
     labels = predictions(noisy_target, images)
 
-    def margins(x):
+    def both(x):
         logits = noisy_target.noise_free_logits(flatten(x))
         return {
-            "margin": alignment.margin(logits, labels).numpy(),
-            "z_margin": alignment.z_margin(logits, labels, noisy_target.difference_scale(flatten(x))).numpy(),
+            "margin": margins.margin(logits, labels).numpy(),
+            "z_margin": margins.z_margin(logits, labels, noisy_target.difference_scale(flatten(x))).numpy(),
         }
 
     for name in ("margin", "z_margin"):
         adversarial = run(build_attack(f"{name}:norm={norm}", EPSILON), noisy_target, images, labels)
-        assert np.all(margins(adversarial)[name] < margins(images)[name])
+        assert np.all(both(adversarial)[name] < both(images)[name])
 
 
 @pytest.mark.parametrize("restarts", [1, 3])
@@ -219,13 +220,13 @@ def test_z_margin_against_all_corners():
         return function(target.noise_free_logits(flatten(x)), labels, target.difference_scale(flatten(x))).numpy()
 
     adversarial = run(build_attack("z_margin", EPSILON), target, images, labels)
-    found = measured(alignment.soft_z_margin, adversarial)
-    best = np.stack([measured(alignment.soft_z_margin, images + corner) for corner in corners]).min(axis=0)
+    found = measured(margins.soft_z_margin, adversarial)
+    best = np.stack([measured(margins.soft_z_margin, images + corner) for corner in corners]).min(axis=0)
     assert np.all(found >= best - 1e-4)
     # Ascent may end at the corner of the rival it met first; that is rare.
     assert np.mean(found < best + 1e-4) >= 0.9
-    hard = measured(alignment.z_margin, adversarial)
-    hardest = np.stack([measured(alignment.z_margin, images + corner) for corner in corners]).min(axis=0)
+    hard = measured(margins.z_margin, adversarial)
+    hardest = np.stack([measured(margins.z_margin, images + corner) for corner in corners]).min(axis=0)
     assert np.mean(hard < hardest + 1e-4) >= 0.8
 
 

@@ -16,11 +16,11 @@ from attack_nets import (
     tanh_target,
 )
 
-from wca_tf import alignment
 from wca_tf.attacks.declarations import CarliniWagner
 from wca_tf.attacks.run import perturbed
-from wca_tf.nets.targets import RandomNetTarget
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.gaussian.margins import margin as margin_of
+from wca_tf.nets.random_net_target import RandomNetTarget
 
 WEIGHTS = 4 * normal(PIXELS, 2, seed=60)
 DIFFERENCE = WEIGHTS[:, 1] - WEIGHTS[:, 0]
@@ -38,7 +38,7 @@ def two_classes():
 
 def margins(target, images, labels):
     logits = target.noise_free_logits(target.features(tf.convert_to_tensor(images)))
-    return alignment.margin(logits, labels).numpy()
+    return margin_of(logits, labels).numpy()
 
 
 def attack(**changes):
@@ -86,7 +86,7 @@ def test_the_confidence_is_enforced(confidence, targeted):
 
     def mean_margin(images):
         logits = target.logits(target.features(images), fold_in(make_seed(5), 0), 4, tf.range(20))
-        return sign * tf.reduce_mean(alignment.margin(logits, tf.repeat(classes[None], 4, axis=0)), axis=0).numpy()
+        return sign * tf.reduce_mean(margin_of(logits, tf.repeat(classes[None], 4, axis=0)), axis=0).numpy()
 
     margin, had_it = mean_margin(found), mean_margin(images) <= -confidence
     changed = np.any(found != images, axis=(1, 2, 3))
@@ -169,7 +169,7 @@ def test_noise_anywhere():
     changed = np.any(found != images, axis=(1, 2, 3))
     assert changed.mean() > 0.5
     fresh = target.logits(found, make_seed(123), 200)
-    margin = tf.reduce_mean(alignment.margin(fresh, tf.repeat(labels[None], 200, axis=0)), axis=0).numpy()
+    margin = tf.reduce_mean(margin_of(fresh, tf.repeat(labels[None], 200, axis=0)), axis=0).numpy()
     assert np.mean(margin[changed]) < 0
 
 

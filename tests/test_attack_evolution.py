@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from wca_tf.attacks.evolution import DifferentialEvolution
-from wca_tf.seeds import make_seed
+from wca_tf.core.seeds import make_seed
 
 DIMENSIONS = 3
 

@@ -20,13 +20,14 @@ from attack_nets import (
     zero_gradients_of,
 )
 
-from wca_tf import alignment
 from wca_tf.attacks import ATTACKS, gradients
 from wca_tf.attacks.gradients import expected_gradient, selection_survival, survival
 from wca_tf.attacks.objectives import OBJECTIVES
-from wca_tf.errors import InputError
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.gaussian import covariance
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def wide_target():
     """A net that is not linear: 5 features of tanh, 3 classes, noise of a full covariance; and its head's weights."""
     inner, weights = tf.constant(normal(PIXELS, 5, seed=7)), tf.constant(normal(5, 3, seed=8))
     scale_tril = tf.constant(np.tril(normal(5, 5, seed=9)))
-    scale = alignment.logit_scale(weights, scale_tril)
+    scale = covariance.logit_scale(weights, scale_tril)
     target = HeadNoiseTarget(lambda images: tf.tanh(flatten(images) @ inner), lambda f: f @ weights + 0.1, scale)
     return target, weights
 

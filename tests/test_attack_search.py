@@ -34,11 +34,12 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import NPixel, Square
 from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.n_pixel import paint
-from wca_tf.errors import InputError
-from wca_tf.keras_target import target_of
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget, answers_alike
-from wca_tf.orthant import probability_correct
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.gaussian.probability import probability_correct
+from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget, answers_alike
 
 LARGE = (20, 20, 3)
 

@@ -19,13 +19,14 @@ from attack_nets import (
     tanh_target,
 )
 
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
-from wca_tf.errors import InputError
-from wca_tf.keras_target import target_of
 from wca_tf.nets.bottleneck_net import BottleneckNet
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 
 def classifier(*layers):

@@ -19,8 +19,8 @@ from attack_nets import (
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import AutoPGD, ProjectedGradient
 from wca_tf.attacks.gradients import survival
-from wca_tf.nets.targets import RandomNetTarget
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.nets.random_net_target import RandomNetTarget
 
 CHEAP_DRAWS = 1000
 

@@ -25,12 +25,13 @@ from attack_nets import (
     run,
 )
 
-from wca_tf import alignment
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.declarations import AutoPGD, CarliniWagner, NPixel, ProjectedGradient, RestartedPGD, Square
-from wca_tf.errors import InputError
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.gaussian import margins
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 DRAWS = 8
 # These begin at the image, or where the objective alone says.
@@ -78,7 +79,7 @@ def test_every_attack(noisy_target, labelled, text):
     if text.startswith("cw"):  # it leaves what is an error already, by the mean of its draws: nothing is nearer
         features = noisy_target.features(images)
         logits = noisy_target.logits(features, fold_in(make_seed(0), 0), attack.eot_samples, tf.range(len(images)))
-        expected = tf.reduce_mean(alignment.margin(logits, labels), axis=0).numpy() > 0
+        expected = tf.reduce_mean(margins.margin(logits, labels), axis=0).numpy() > 0
         assert expected.any() and not expected.all()
     np.testing.assert_array_equal(np.any(changes != 0, axis=1), expected)
     if attack.has_radius:

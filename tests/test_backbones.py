@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf.backbones import BACKBONES, build_backbone
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
+from wca_tf.nets.backbones import BACKBONES, build_backbone
 
 STANDARD_RESNET18 = 11_178_432  # without the classifier, with a 3x3 stem for RGB and the batch statistics
 IMAGENET_RESNET18 = 11_689_512 - 513_000  # torchvision's, without its classifier: what is trained
 WIDE_RESNET34_10 = 46_160_474  # with a classifier of 10 classes: what is trained
-SMALLEST_IMAGE = {"lenet_plus_plus": (25, 25, 1), "resnet18_imagenet": (32, 32, 1)}
+MIN_IMAGE = {"lenet_plus_plus": (25, 25, 1), "resnet18_imagenet": (32, 32, 1)}
 LOAD_WITHOUT_KERAS_CV = """
 import sys
 sys.modules["keras_cv"] = None  # importing it fails
 import keras, numpy as np
-import wca_tf.backbones
+import wca_tf.nets.backbones
 
 model = keras.models.load_model(sys.argv[1])
 saved = np.load(sys.argv[2])
 np.testing.assert_allclose(model(saved["images"], training=False), saved["features"], rtol=1e-5, atol=1e-6)
 try:
-    wca_tf.backbones.build_backbone("resnet18_imagenet", (32, 32, 3))
+    wca_tf.nets.backbones.build_backbone("resnet18_imagenet", (32, 32, 3))
 except ModuleNotFoundError:
     print("only building it needs keras_cv")
 """
@@ -239,7 +239,7 @@ def test_unknown_name_is_refused_with_the_known_ones():
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_mixed_bfloat16_computes_in_bfloat16_with_float32_variables(name):
-    image_shape = SMALLEST_IMAGE.get(name, (8, 8, 1))
+    image_shape = MIN_IMAGE.get(name, (8, 8, 1))
     model = build_backbone(name, image_shape, "mixed_bfloat16")
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     assert {layer.compute_dtype for layer in layers} == {"bfloat16"}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf.backbones.batch_normalization import BatchNormalization
+from wca_tf.nets.backbones.batch_normalization import BatchNormalization
 
 SHAPE = (6, 5, 4, 3)
 

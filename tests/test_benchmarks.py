@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.suite import charts, evaluation, main, nets, plan, process, results, targets, timing, training_plan
-from wca_tf.errors import InputError
-from wca_tf.files import write_json
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,7 +49,7 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios():
     assert timing.median_ratio([1.0, 9.0, 4.0], [1.0, 3.0, 2.0]) == 2.0
 
 
-@pytest.mark.parametrize(("seconds", "times"), [(1.0, 1), (0.2, 1), (0.05, 4), (1e-6, timing.MOST_TIMES)])
+@pytest.mark.parametrize(("seconds", "times"), [(1.0, 1), (0.2, 1), (0.05, 4), (1e-6, timing.MAX_TIMES)])
 def test_quick_jobs_are_repeated_within_a_round(seconds, times):
     assert timing.repetitions(seconds, shortest=0.2) == times
 
@@ -101,7 +101,7 @@ def planned(cell, budget, rounds=5):
 
 
 def test_with_time_enough_every_contender_does_all_the_work(monkeypatch):
-    monkeypatch.setattr(plan, "LONGEST", 1e6)
+    monkeypatch.setattr(plan, "MAX_SECONDS", 1e6)
     found, rounds, left_out = planned(plan.Cell("pgd", "resnet18", 32, 50), budget=1e6)
     assert set(found.values()) == {(32, 10)} and rounds == 5 and not left_out
 
@@ -109,13 +109,13 @@ def test_with_time_enough_every_contender_does_all_the_work(monkeypatch):
 def test_with_less_time_contenders_of_one_pass_a_step_make_fewer_steps_alike():
     found, rounds, _ = planned(plan.Cell("pgd", "resnet18", 256, 50), budget=60.0)
     assert found[plan.OURS] == found[plan.DETERMINISTIC] == (256, 2)
-    assert rounds == plan.FEWEST_ROUNDS
+    assert rounds == plan.MIN_ROUNDS
 
 
 def test_never_fewer_images_than_a_pass_that_costs_no_more_each():
     """A pass over 256 images beside one over 2 of them would compare sizes of passes."""
     for attack in set(plan.ATTACKS) - {"n_pixel"}:
-        for images, least in ((1, 1), (32, 32), (256, plan.LEAST_IMAGES)):
+        for images, least in ((1, 1), (32, 32), (256, plan.MIN_IMAGES)):
             for draws in (0, 10):
                 found = planned(plan.Cell(attack, "resnet18", images, draws), budget=0.1)[0]
                 assert found[plan.OURS] == (images, plan.ATTACKS[attack].least), attack

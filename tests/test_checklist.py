@@ -1,9 +1,6 @@
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -22,20 +19,22 @@ from evaluation_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.config import EvaluateConfig
-from wca_tf.errors import InputError
-from wca_tf.evaluation import attacking, checklist, fixed_draws
-from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM, Judgement
-from wca_tf.evaluation.checklist import Checklist
-from wca_tf.evaluation.criteria import CRITERIA, Evidence, Searches, held
-from wca_tf.evaluation.fixed_draws import attack_fixed_draws
-from wca_tf.evaluation.measures import format_results
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.evaluation import trials
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.judging import JUDGING_ALGORITHM, Judgement
+from wca_tf.evaluation.measures import checklist, fixed_draws
+from wca_tf.evaluation.measures.checklist import Checklist
+from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, Searches, held
+from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
+from wca_tf.evaluation.measures.planted_examples import PLANTED_ALGORITHM, FoundExamples, find_planted_examples
+from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
-from wca_tf.evaluation.planted_examples import PLANTED_ALGORITHM, FoundExamples, find_planted_examples
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.keras_target import target_of
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 EPSILON = 0.1
 WHOLE = Searches()
@@ -422,7 +421,7 @@ def test_what_no_seed_decides_is_not_said_to_be_known():
     target = target_of(with_layers(dense_net(4), [InputNoise(0.1)]))
     _, test = digits(4)
     fgsm = parse_attack("fgsm", eot_samples=2)
-    assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), attacking.Settings(), None) == []
+    assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), trials.Settings(), None) == []
     [result] = find_planted_examples(target, [fgsm], EPSILON, test)
     assert (result.found, result.planted, result.passed) == (0, 0, None)
 
@@ -450,7 +449,7 @@ def traced_target(kind, traced):
 
 def attacked_under_known_draws(target, records, images=8):
     _, test = digits(4)
-    attack, settings = parse_attack("pgd:steps=3"), attacking.Settings(batch_size=images)
+    attack, settings = parse_attack("pgd:steps=3"), trials.Settings(batch_size=images)
     return attack_fixed_draws(target, attack, EPSILON, test.take(slice(0, images)), settings, records)
 
 
@@ -471,12 +470,12 @@ def test_eight_known_draws_are_eight_draws_and_trace_one_graph(kind, monkeypatch
 def test_each_known_draw_is_that_of_its_own_net(tmp_path):
     """The attack and the judge see the draw of their number, not the first one's."""
     target, (_, test) = traced_target("head", []), digits(4)
-    trial = attacking.Trial(parse_attack("pgd:steps=3", eot_samples=1), EPSILON)
-    settings = attacking.Settings(batch_size=8)
+    trial = trials.Trial(parse_attack("pgd:steps=3", eot_samples=1), EPSILON)
+    settings = trials.Settings(batch_size=8)
     outcomes = attacked_under_known_draws(target, tmp_path / "all")
     for number in (0, 3, 7):
         fixed = target.with_fixed_draw(fold_in(make_seed(0), fixed_draws.KNOWN_DRAW, number))
-        [alone] = attacking.run_attacks(fixed, [trial], test.take(slice(0, 8)), settings, tmp_path / str(number))
+        [alone] = trials.run_attacks(fixed, [trial], test.take(slice(0, 8)), settings, tmp_path / str(number))
         assert_same_outcomes([alone], [outcomes[number]])
 
 
@@ -486,8 +485,8 @@ def test_known_draws_go_on_from_their_records(tmp_path, monkeypatch):
     assert sorted(path.name for path in records.iterdir()) == [str(number) for number in range(8)]
     shutil.rmtree(records / "5")
     ran = []
-    attack_all = attacking._attack_all
-    monkeypatch.setattr(attacking, "_attack_all", lambda *arguments: ran.append(1) or attack_all(*arguments))
+    attack_all = trials._attack_all
+    monkeypatch.setattr(trials, "_attack_all", lambda *arguments: ran.append(1) or attack_all(*arguments))
     assert_same_outcomes(attacked_under_known_draws(target, records), whole)
     assert len(ran) == 1
 
@@ -496,11 +495,11 @@ def test_known_draws_go_on_from_their_records(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, command_environment, tmp_path):
+def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(commands_together, tmp_path):
     """On evaluations that are there with their checklists, so that the command is quick; the slow test makes one."""
     model_dir = write_model_dir(tmp_path / "model")
     arguments = [f"--model_dir={model_dir}", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=50", "--strict"]
-    running = {}
+    commands = {}
     evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=50), model_dir, tmp_path / "plain")
     for code, passed in ((0, [True, None]), (3, [True, False, None])):
         report = shutil.copytree(tmp_path / "plain", tmp_path / str(code))
@@ -519,19 +518,12 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(root, c
         versions = {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
         results["planted"] = {"norm": "linf", "epsilon": 0.1, "attacks": [found], **versions}
         (report / "results.json").write_text(json.dumps(results))
-        running[code] = subprocess.Popen(
-            [sys.executable, os.fspath(root / "bin" / "evaluate"), *arguments, f"--report_dir={report}"],
-            env=command_environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    for code, process in running.items():
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == code, err
-        assert ("FAIL  criterion 1: made up" in out) == (code == 3)
-        assert "pass  criterion 0: made up" in out
-        assert "error" not in err
+        commands[code] = ("evaluate", *arguments, f"--report_dir={report}")
+    for code, done in commands_together(commands).items():
+        assert done.code == code, done.err
+        assert ("FAIL  criterion 1: made up" in done.out) == (code == 3)
+        assert "pass  criterion 0: made up" in done.out
+        assert "error" not in done.err
 
 
 @pytest.mark.slow

@@ -1,59 +1,14 @@
 import dataclasses
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 
 from wca_tf.attacks import ATTACKS
-from wca_tf.config import EvaluateConfig, TrainConfig
-from wca_tf.evaluation.measures import format_results
-
-DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")
-COVARIANCES = ("none", "isotropic", "anisotropic")
-PARSE_ALL = """
-import dataclasses, json, sys
-from absl import flags
-from wca_tf.cli.flags import config_from_flags, define_flags
-from wca_tf.config import TrainConfig
-
-define_flags(TrainConfig)
-parsed = {}
-for path in sys.argv[1:]:
-    flags.FLAGS.unparse_flags()
-    flags.FLAGS(["train", f"--flagfile={path}"])
-    parsed[path] = dataclasses.asdict(config_from_flags(TrainConfig))
-print(json.dumps(parsed))
-"""
-
-
-@pytest.fixture(scope="module")
-def configs(root):
-    """name -> TrainConfig of every file in configs/, through absl."""
-    paths = sorted((root / "configs").glob("*.flags"))
-    command = [sys.executable, "-c", PARSE_ALL, *map(str, paths)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    parsed = json.loads(done.stdout)
-    return {path.stem: TrainConfig(**parsed[str(path)]) for path in paths}
-
-
-def fails_in_one_line(command, directory, name, *arguments):
-    """The error line of a command that ends at once with exit 2 and leaves nothing behind."""
-    finished = []
-    for _ in range(3):  # a busy machine may be slow once
-        finished.append(command(name, *arguments, cwd=directory))
-        if not 1 <= finished[-1].seconds < 3:
-            break
-    done = finished[-1]
-    assert done.code == 2, done
-    assert done.out == ""
-    assert len(done.err.splitlines()) == 1, done.err
-    assert done.err.startswith("error: ")
-    assert list(directory.iterdir()) == []
-    assert min(each.seconds for each in finished) < 1.0  # TensorFlow alone takes several
-    return done.err
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures.registry import format_results
+from wca_tf.runs.config import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -74,8 +29,8 @@ def fails_in_one_line(command, directory, name, *arguments):
         ("--model_dir=", "--model_dir"),
     ],
 )
-def test_a_wrong_training_command_ends_at_once_with_one_line(command, tmp_path, arguments, message):
-    assert re.search(message, fails_in_one_line(command, tmp_path, "train", *arguments.split()))
+def test_a_wrong_training_command_ends_at_once_with_one_line(fails_in_one_line, tmp_path, arguments, message):
+    assert re.search(message, fails_in_one_line(tmp_path, "train", *arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +55,8 @@ def test_a_wrong_training_command_ends_at_once_with_one_line(command, tmp_path, 
         ("--model_dir=no_such_directory", "no_such_directory"),
     ],
 )
-def test_a_wrong_evaluation_command_ends_at_once_with_one_line(command, tmp_path, arguments, message):
-    assert re.search(message, fails_in_one_line(command, tmp_path, "evaluate", *arguments.split()))
+def test_a_wrong_evaluation_command_ends_at_once_with_one_line(fails_in_one_line, tmp_path, arguments, message):
+    assert re.search(message, fails_in_one_line(tmp_path, "evaluate", *arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +70,6 @@ def test_help_lists_every_flag_with_its_meaning(command, name, config_class, oth
     done = command(name, "--help")
     assert done.code in (0, 1)  # absl's own is 1
     assert done.err == ""
-    assert done.seconds < 5
     text = " ".join(done.out.split())
     for flag in [field.name for field in dataclasses.fields(config_class)] + others:
         assert re.search(rf"--(\[no\])?{flag}: ", text), flag
@@ -136,39 +90,6 @@ def test_without_its_dependencies_a_command_says_to_run_quickstart(command, tmp_
     assert done.err.startswith("error: ")
     assert f"bin/quickstart, then .venv/bin/python bin/{name}" in done.err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("dataset", DATASETS)
-@pytest.mark.parametrize("covariance", COVARIANCES)
-def test_every_dataset_has_a_config_for_every_covariance(configs, dataset, covariance):
-    config = configs[f"{dataset}_{covariance}"]
-    assert config.dataset == dataset
-    defence = config.parsed_defence
-    assert getattr(defence, "covariance", "none") == covariance
-    assert defence.feature_dim == (256 if dataset == "cifar100" else 32)
-    assert config.batch_size == 128
-    assert config.epochs == (30 if dataset == "digits" else 600)
-    in_colour = dataset in ("cifar10", "cifar100", "svhn_cropped")
-    assert config.backbone == ("resnet18" if in_colour else "lenet_plus_plus")
-    assert config.augmentation == ("crop_flip" if dataset.startswith("cifar") else "none")
-    if covariance != "none" and dataset != "digits":
-        assert config.learning_rate == (1e-2 if in_colour else 1e-4)
-        assert defence.weight_decay == 1e-4
-
-
-def test_configs_are_those_of_the_experiments_alone(configs):
-    larger = ("cifar10_wide_resnet34_10", "imagenette", "mini_imagenet")
-    ablation = {f"{dataset}_{covariance}" for dataset in DATASETS for covariance in COVARIANCES}
-    assert set(configs) == ablation | {
-        f"{net}_{covariance}" for net in larger for covariance in ("none", "anisotropic")
-    }
-
-
-def test_every_config_says_the_command_that_uses_it(root):
-    for path in (root / "configs").glob("*.flags"):
-        name = path.stem
-        assert f"# command: bin/train --flagfile=configs/{name}.flags " in path.read_text()
-        assert f"--model_dir=runs/{name}\n" in path.read_text()
 
 
 def test_evaluate_works_from_another_directory_and_prints_the_table(command, trained, tmp_path):

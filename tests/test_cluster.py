@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from wca_tf.core.errors import InputError
 from wca_tf.distribution import cluster
 from wca_tf.distribution.cluster import Cluster, check_strategy, is_chief, read_cluster, would_be_chief
-from wca_tf.errors import InputError
 
 HOSTS = ["a:1", "b:1", "c:1"]
 
@@ -36,7 +36,7 @@ def test_a_process_finds_its_place(monkeypatch, text, expected):
 @pytest.mark.parametrize(("index", "lines"), [(0, 1), (1, 0)])
 def test_of_a_run_that_is_done_the_chief_alone_tells(monkeypatch, capsys, trained, tiny_config, index, lines):
     """Nobody has to be joined for that."""
-    from wca_tf.training import train
+    from wca_tf.runs.training import train
 
     monkeypatch.setenv("TF_CONFIG", tf_config(index=index))
     train(tiny_config, trained)

@@ -7,10 +7,12 @@ import sys
 import pytest
 
 from wca_tf.attacks import ATTACKS, parse_attack
-from wca_tf.config import DataConfig, EvaluateConfig, TrainConfig
-from wca_tf.errors import InputError
-from wca_tf.evaluation.attacks import trials_of
-from wca_tf.presence import check_dataset_present
+from wca_tf.core.errors import InputError
+from wca_tf.data.config import DataConfig
+from wca_tf.data.preflight import check_dataset_present
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures.attacks import trials_of
+from wca_tf.runs.config import TrainConfig
 
 BAD_TRAINING = [
     ("image_size", [-1]),
@@ -56,8 +58,8 @@ def test_every_field_has_a_help_text_and_the_defaults_are_accepted(config_class)
     config = config_class()
     for field in dataclasses.fields(config_class):
         assert field.metadata["help"]
-        if field.metadata["choices"]:
-            assert getattr(config, field.name) in field.metadata["choices"]
+        if field.metadata["bounds"].choices:
+            assert getattr(config, field.name) in field.metadata["bounds"].choices
 
 
 def test_the_values_at_the_edge_are_accepted():
@@ -259,12 +261,12 @@ def test_an_absent_dataset_is_an_input_error_that_says_how_to_get_it(tmp_path):
 def test_configurations_are_parsed_without_tensorflow(root):
     script = """
 import sys
-import wca_tf.config, wca_tf.cli.train, wca_tf.cli.evaluate
+import wca_tf.runs.config, wca_tf.cli.train, wca_tf.cli.evaluate
 from wca_tf.cli.flags import config_from_flags, define_flags
-define_flags(wca_tf.config.TrainConfig)
+define_flags(wca_tf.runs.config.TrainConfig)
 wca_tf.cli.train.flags.FLAGS(["train", "--epochs=7", "--backbone=resnet18"])
-assert config_from_flags(wca_tf.config.TrainConfig).epochs == 7
-wca_tf.config.EvaluateConfig(attacks="pgd:steps=3,z_margin", epsilons="8/255")
+assert config_from_flags(wca_tf.runs.config.TrainConfig).epochs == 7
+wca_tf.evaluation.config.EvaluateConfig(attacks="pgd:steps=3,z_margin", epsilons="8/255")
 heavy = {"tensorflow", "keras", "numpy", "scipy", "sklearn", "tensorflow_datasets"} & set(sys.modules)
 assert not heavy, heavy
 """

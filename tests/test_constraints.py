@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from toy_models import CLASSES, DIMENSIONS, make_model, toy_data
 
+from wca_tf.core.errors import InputError
 from wca_tf.defences.wca.constraints import (
     CovarianceConstraint,
     WeightNormConstraint,
     clip_singular_values,
     project_to_ball,
 )
-from wca_tf.errors import InputError
 
 NOISY = pytest.mark.parametrize("covariance", ["isotropic", "anisotropic"])
 
@@ -40,7 +40,7 @@ class Before(keras.callbacks.Callback):
 # The projections
 
 
-def test_weights_outside_the_ball_get_its_norm_and_keep_their_direction_and_others_stay():
+def test_weights_outside_the_ball_get_its_norm_and_keep_their_direction():
     weights = np.array([[3.0, 0.3, 0.0], [4.0, 0.4, 0.0]])
     np.testing.assert_allclose(project_to_ball(weights, 1.0), [[0.6, 0.3, 0.0], [0.8, 0.4, 0.0]])
 
@@ -140,7 +140,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import keras
 from toy_models import convolution, make_model, toy_data
 from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
-from wca_tf.keras_target import target_of
+from wca_tf.nets.keras_target import target_of
 from wca_tf.distribution.strategy import synchronise_batch_normalisation
 from test_constraints import Before
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
@@ -189,7 +189,7 @@ print("in sync")
 
 
 @pytest.mark.slow
-def test_projections_gradients_and_attacks_are_the_same_on_every_replica_of_a_mirrored_strategy(root):
+def test_projections_gradients_and_attacks_are_alike_on_mirrored_replicas(root):
     path = os.pathsep.join([str(root), str(root / "tests")])
     done = subprocess.run(
         [sys.executable, "-c", MIRRORED], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}

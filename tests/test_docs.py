@@ -8,8 +8,8 @@ from prediction_server import served
 
 import wca_tf
 from wca_tf.attacks.tables import with_tables_of_attacks
+from wca_tf.core.options import with_tables
 from wca_tf.defences.tables import markdown_table
-from wca_tf.options import with_tables
 
 # Every page with Python, but for README.md (test_readme.py).
 KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")

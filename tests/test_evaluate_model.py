@@ -20,13 +20,14 @@ from evaluation_nets import (
 from scipy import stats
 
 from wca_tf.attacks import parse_attack
-from wca_tf.config import EvaluateConfig
+from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
-from wca_tf.errors import InputError
-from wca_tf.evaluation.accuracy import ESTIMATING_DRAWS, Judgement, judge
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.judging import ESTIMATING_DRAWS, Judgement, judge
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.keras_target import target_of
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
+from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 CONFIG = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=30, batch_size=30)
 

@@ -10,17 +10,18 @@ import tensorflow as tf
 from evaluation_nets import arrays, dense_net, digits, read_strictly
 from scipy import stats
 
-from wca_tf.backbones import build_backbone
-from wca_tf.config import EvaluateConfig, TrainConfig
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import exclusive_directory
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.errors import InputError
-from wca_tf.evaluation.accuracy import mean_with_interval
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import evaluation_name
-from wca_tf.evaluation.measures import format_results
+from wca_tf.evaluation.intervals import mean_with_interval
+from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.files import exclusive_directory
-from wca_tf.model_dir import ModelDirectory, save_model
-from wca_tf.training import train
+from wca_tf.nets.backbones import build_backbone
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, save_model
+from wca_tf.runs.training import train
 
 CONFIG = EvaluateConfig(
     attacks="fgsm,pgd:steps=3,z_margin:steps=3:relative_step_size=0.5",
@@ -473,7 +474,7 @@ def test_an_attack_that_cannot_be_built_is_refused_before_anything_is_written(tr
     assert not (tmp_path / "report").exists()
 
 
-def test_a_transfer_from_a_net_of_other_classes_is_refused_before_anything_is_written(trained, tmp_path):
+def test_a_transfer_from_a_net_of_other_classes_is_refused_at_once(trained, tmp_path):
     source = WCANet(build_backbone("lenet_plus_plus", (25, 25, 1)), num_classes=3, feature_dim=4)
     source.build((None, 25, 25, 1))
     (tmp_path / "source").mkdir()

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 from scipy.stats import norm
 
-from wca_tf.orthant import probability_correct
-from wca_tf.serving.exact import ClassProbabilities
+from wca_tf.gaussian.class_probabilities import ClassProbabilities
+from wca_tf.gaussian.probability import probability_correct
 
 
 def random_logits(num_classes, dimensions, images, spread, seed=0):
@@ -22,7 +22,7 @@ def in_graph(scale):
 
 
 def every_class(mean, scale, **options):
-    """P(class) by wca_tf.orthant, as an evaluation has it, class by class."""
+    """P(class) by wca_tf.gaussian.probability, as an evaluation has it, class by class."""
     classes = range(mean.shape[1])
     return np.stack([probability_correct(mean, np.full(len(mean), c), scale, **options)[0] for c in classes], axis=1)
 

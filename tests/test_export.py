@@ -8,16 +8,15 @@ import tensorflow as tf
 from prediction_server import ServedModel
 from session_client import meta_graph
 from tensorflow.python.framework import op_def_registry
-from test_cli import fails_in_one_line
 from toy_models import convolution, make_model
 
 import wca_tf
-from wca_tf import files
-from wca_tf.backbones import build_backbone
-from wca_tf.config import ExportConfig
-from wca_tf.errors import InputError
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.orthant import probability_correct
+from wca_tf.core import files
+from wca_tf.core.errors import InputError
+from wca_tf.gaussian.probability import probability_correct
+from wca_tf.nets.backbones import build_backbone
+from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.export import export_model_dir
 from wca_tf.serving.versions import new_version
 
@@ -264,11 +263,13 @@ def test_what_is_no_trained_net_is_refused(tmp_path):
         ("--model_dir=m --export_dir=e stray", "stray"),
     ],
 )
-def test_a_wrong_export_command_ends_at_once_with_one_line(command, tmp_path, arguments, message):
-    assert message in fails_in_one_line(command, tmp_path, "export", *arguments.split())
+def test_a_wrong_export_command_ends_at_once_with_one_line(fails_in_one_line, tmp_path, arguments, message):
+    assert message in fails_in_one_line(tmp_path, "export", *arguments.split())
 
 
-def test_the_command_exports_and_the_second_time_names_the_next_version(command, tmp_path, trained, contents):
+def test_the_command_exports_and_the_second_time_names_the_next_version(
+    command, command_without_tensorflow, tmp_path, trained, contents
+):
     arguments = (f"--model_dir={trained}", "--export_dir=served")
     done = command("export", *arguments, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -276,8 +277,8 @@ def test_the_command_exports_and_the_second_time_names_the_next_version(command,
     manifest = json.loads((tmp_path / "served" / "1" / "assets.extra" / "manifest.json").read_text())
     assert manifest["model_sha256"] == files.sha256(trained / "model.keras")
     before = contents(tmp_path)
-    again = command("export", *arguments, cwd=tmp_path)
-    assert again.code == 2 and again.seconds < 3  # before TensorFlow is loaded
+    again = command_without_tensorflow("export", *arguments, cwd=tmp_path)
+    assert again.code == 2
     assert "--version=2" in again.err
     assert contents(tmp_path) == before
 
@@ -303,5 +304,5 @@ def test_a_configuration_that_does_not_say_what_the_images_are_is_refused(tmp_pa
 
 def test_help_lists_every_flag(command):
     done = command("export", "--help")
-    assert done.code in (0, 1) and done.err == "" and done.seconds < 5
+    assert done.code in (0, 1) and done.err == ""
     assert all(f"--{name}" in done.out for name in ("model_dir", "export_dir", "version"))

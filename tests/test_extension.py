@@ -8,9 +8,9 @@ import pytest
 from evaluation_nets import read_strictly
 from prediction_server import ServedModel
 
-from wca_tf.config import EvaluateConfig
-from wca_tf.evaluation import measures
-from wca_tf.evaluation.measures import format_results
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures import registry
+from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.runner import evaluate
 
 SPSA = '''
@@ -23,7 +23,7 @@ import tensorflow as tf
 from wca_tf.attacks import BallAttack, option
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.gradients import survival
-from wca_tf.seeds import fold_in, uniform_by_index
+from wca_tf.core.seeds import fold_in, uniform_by_index
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ MARGINS = '''
 
 import numpy as np
 
-from wca_tf.evaluation.measure import Measure
+from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.evaluation.report.sections import ReportSection
 
 
@@ -110,8 +110,8 @@ def test_a_measure_of_a_users_own_is_in_results_table_report_and_card(trained, t
     (tmp_path / "margins.py").write_text(MARGINS)
     config = EvaluateConfig("fgsm", "0.1", num_examples=20)
     before = evaluate(config, trained, tmp_path / "report")
-    monkeypatch.setattr(measures, "_registered", [])
-    measures.register_measure(importlib.import_module("margins").MedianMargin())
+    monkeypatch.setattr(registry, "_registered", [])
+    registry.register_measure(importlib.import_module("margins").MedianMargin())
     results = evaluate(config, trained, tmp_path / "report")
     assert {key: results[key] for key in before if key != "seconds"} == without(before, "seconds")
     margin = results["median_margin"]
@@ -133,7 +133,7 @@ import dataclasses
 
 import keras
 
-from wca_tf.backbones.layer_factory import LayerFactory
+from wca_tf.nets.backbones.layer_factory import LayerFactory
 from wca_tf.defences import Defence, option
 from wca_tf.nets.noise import ConvolutionWithNoisyKernel
 from wca_tf.nets.noisy_net import NoisyNet

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from wca_tf.errors import InputError
-from wca_tf.files import exclusive_directory, read_json, write_atomically, write_json
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import exclusive_directory, read_json, write_atomically, write_json
 
 HOLD = """
 import sys
-from wca_tf.files import exclusive_directory
+from wca_tf.core.files import exclusive_directory
 with exclusive_directory(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

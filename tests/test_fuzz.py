@@ -21,18 +21,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wca_tf.attacks import parse_attack
-from wca_tf.config import DataConfig, EvaluateConfig, ExportConfig, TrainConfig, parse_radii
+from wca_tf.attacks.radii import parse_radii
+from wca_tf.core.errors import InputError
+from wca_tf.data.config import DataConfig
+from wca_tf.data.preflight import check_dataset_present
 from wca_tf.data.sources import load_examples
-from wca_tf.errors import InputError
 from wca_tf.evaluation import runner
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import stored_results
-from wca_tf.evaluation.measures import measures
+from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments.settings import ReproduceConfig
-from wca_tf.keras_target import target_in
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.presence import check_dataset_present, check_source_present, check_sources_present
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.preflight import check_source_present, check_sources_present
+from wca_tf.runs.transfer_source import target_in
+from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.export import export_model_dir
 
 # The same examples in every run: a failure of CI is one that can be repeated.
@@ -83,7 +88,7 @@ def values_of(field):
         bool: st.booleans(),
         int: st.integers(-(2**70), 2**70),
         float: st.floats(),
-        str: TEXT | st.sampled_from(field.metadata["choices"] or HOSTILE),
+        str: TEXT | st.sampled_from(field.metadata["bounds"].choices or HOSTILE),
     }[kind]
 
 
@@ -458,7 +463,7 @@ def test_an_export_of_a_broken_directory_leaves_nothing(model_dir, trained, tmp_
         export_model_dir(ExportConfig(model_dir=str(model_dir), export_dir=str(tmp_path / "served")))
         shutil.rmtree(tmp_path / "served")  # what was changed said nothing
     except InputError:
-        assert not list((tmp_path / "served").glob("*")) if (tmp_path / "served").exists() else True
+        assert list((tmp_path / "served").glob("*")) == []  # there or not
     shutil.copyfile(trained / name, model_dir / name)
 
 

@@ -43,7 +43,7 @@ def test_golden_numbers_are_what_they_were(part, tmp_path):
     assert differences(found["numbers"], golden["numbers"], exact=golden["machine"] == machine()) == []
 
 
-def test_a_difference_is_seen_on_this_machine_to_the_bit_and_on_another_beyond_the_tolerance():
+def test_a_difference_is_seen_to_the_bit_here_and_beyond_the_tolerance_elsewhere():
     golden = {"a": [1.0, None], "sha256": "x"}
     assert differences(golden, golden, exact=True) == []
     nearly = {"a": [1.0 + 1e-15, None], "sha256": "x"}

@@ -10,7 +10,7 @@ from keras import layers
 from toy_models import CLASSES, toy_data
 
 import wca_tf
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
 from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE = (8, 8, 1)
@@ -145,7 +145,7 @@ def test_a_model_in_a_model_is_opened_and_its_frozen_layers_stay_frozen(tmp_path
 
 
 @pytest.mark.parametrize("covariance", ["isotropic", "anisotropic"])
-def test_a_hardened_net_starts_with_independent_unit_noise_on_each_logit_and_learns_it(covariance):
+def test_a_hardened_net_starts_with_independent_unit_noise_and_learns_it(covariance):
     images, labels = toy_data()
     net = compiled(wca_tf.harden(classifier(), covariance=covariance, feature_dim=6))
     np.testing.assert_allclose(net.logit_scale @ tf.transpose(net.logit_scale), np.eye(CLASSES), atol=1e-5)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from keras import layers
 
-from wca_tf.backbones import build_backbone
-from wca_tf.config import EvaluateConfig
+from wca_tf.core.errors import InputError
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.errors import InputError
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.inference_copy import Shift, inference_copy
+from wca_tf.nets.backbones import build_backbone
+from wca_tf.nets.inference_copy import Shift, inference_copy
 
 SHAPE = (9, 8, 3)
 

@@ -8,17 +8,13 @@ from evaluation_nets import arrays
 from scipy import stats
 
 from wca_tf.attacks import gradients
-from wca_tf.config import EvaluateConfig
-from wca_tf.evaluation.accuracy import (
-    Judgement,
-    design_effect_of_blocks,
-    judge,
-    least_probability,
-    mean_with_interval,
-)
-from wca_tf.evaluation.attacking import BLOCK_SIZE
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.intervals import design_effect_of_blocks, mean_with_interval
+from wca_tf.evaluation.judging import Judgement, judge, least_probability
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
+from wca_tf.evaluation.trials import BLOCK_SIZE
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 SEEDS = 64
 COVERED = 57  # of 64, of intervals of 95 %: fewer has a chance of 2 in 100

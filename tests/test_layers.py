@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf import seeds
+from wca_tf.core import seeds
+from wca_tf.core.errors import InputError
 from wca_tf.defences.wca import covariance
 from wca_tf.defences.wca.noise import AnisotropicNoise, IsotropicNoise
-from wca_tf.errors import InputError
 
 LAYERS = [AnisotropicNoise, IsotropicNoise]
 FEATURES = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
@@ -170,7 +170,7 @@ def test_the_covariance_starts_at_the_scaled_identity(layer_class, initial_scale
 
 
 @each_layer
-@pytest.mark.parametrize("initial_scale", [0.0, -1.0, covariance.SMALLEST_SCALE, float("nan")])
+@pytest.mark.parametrize("initial_scale", [0.0, -1.0, covariance.MIN_SCALE, float("nan")])
 def test_an_initial_scale_that_is_not_positive_is_refused(layer_class, initial_scale):
     with pytest.raises(InputError, match="initial_scale"):
         layer_class(initial_scale=initial_scale)

@@ -8,15 +8,15 @@ from attack_nets import At, run
 from scipy.stats import norm
 from sklearn.decomposition import PCA
 
-from wca_tf import theorem
 from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.config import DataConfig
+from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
+from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.defences.wca.noise import IsotropicNoise
-from wca_tf.errors import InputError
-from wca_tf.evaluation.accuracy import judge
+from wca_tf.evaluation.judging import judge
 from wca_tf.experiments.linear_svm import DIMENSIONS, Descent, LinearSVM, bound_curve, train_svm
+from wca_tf.gaussian import bounds
 
 SEEDS = range(5)
 COVARIANCES = ("isotropic", "anisotropic")
@@ -43,12 +43,12 @@ def float_images(images):
     return to_float(images).numpy()
 
 
-def bounds(svm, images, labels, epsilon):
+def bounds_of(svm, images, labels, epsilon):
     """(the sharp bound, the paper's) for each image, [N]."""
-    change = theorem.linear_output_change(svm.input_weight.ravel(), epsilon)
+    change = bounds.linear_output_change(svm.input_weight.ravel(), epsilon)
     margin = svm.margin(images, labels)
     return tuple(
-        bound(margin, change, svm.deviation) for bound in (theorem.certified_probability, theorem.theorem_1_probability)
+        bound(margin, change, svm.deviation) for bound in (bounds.certified_probability, bounds.theorem_1_probability)
     )
 
 
@@ -223,7 +223,7 @@ def test_no_attack_violates_the_bounds(covariance, seed):
     svm, (images, labels) = trained(covariance, seed), zeros_and_ones("test")
     images, target, rng = float_images(images), svm.target(), np.random.default_rng(seed)
     for epsilon in EPSILONS:
-        sharp, paper = bounds(svm, images, labels, epsilon)
+        sharp, paper = bounds_of(svm, images, labels, epsilon)
         optimum = svm.probability_correct(svm.optimum(images, labels, epsilon), labels)
         assert (optimum >= sharp - ROUNDING).all() and (sharp >= paper - ROUNDING).all()
         attacked = [
@@ -241,7 +241,7 @@ def test_the_optimum_in_the_interior_attains_the_sharp_bound(covariance, seed):
     for epsilon in EPSILONS:
         interior = epsilon + (1 - 2 * epsilon) * float_images(images).astype(np.float64)
         optimum = svm.probability_correct(svm.optimum(interior, labels, epsilon), labels)
-        sharp, _ = bounds(svm, interior, labels, epsilon)
+        sharp, _ = bounds_of(svm, interior, labels, epsilon)
         assert np.allclose(optimum, sharp, rtol=1e-9, atol=0)  # relative: small probabilities must agree too
 
 
@@ -252,7 +252,7 @@ def test_without_noise_the_bound_is_the_deterministic_svm_s_test(covariance):
     images = float_images(images)
     for epsilon in EPSILONS:
         survives = svm.margin(images, labels) > epsilon * np.abs(svm.input_weight).sum()
-        assert np.array_equal(bounds(svm, images, labels, epsilon)[0], survives)
+        assert np.array_equal(bounds_of(svm, images, labels, epsilon)[0], survives)
         optimum = svm.optimum(images, labels, epsilon)
         assert np.array_equal(svm.probability_correct(optimum, labels), svm.margin(optimum, labels) > 0)
 
@@ -267,7 +267,7 @@ def test_the_curve_is_the_means_of_what_is_bounded(covariance):
         assert np.isclose(curve[0][name], clean, rtol=0, atol=ROUNDING)
     for line in curve[1:]:
         assert line["pgd"] > line["optimum"] > line["certified"] > line["theorem_1"]
-        sharp, paper = bounds(svm, float_images(images), labels, line["epsilon"])
+        sharp, paper = bounds_of(svm, float_images(images), labels, line["epsilon"])
         assert np.isclose(line["certified"], sharp.mean()) and np.isclose(line["theorem_1"], paper.mean())
         optimum = svm.optimum(float_images(images), labels, line["epsilon"])
         assert np.isclose(line["optimum"], svm.probability_correct(optimum, labels).mean())

@@ -5,8 +5,8 @@ import tensorflow as tf
 from scipy.special import logsumexp
 from toy_models import CLASSES, DIMENSIONS, convolution, make_model, toy_data
 
+from wca_tf.core.errors import InputError
 from wca_tf.defences.wca import covariance as noise_covariance
-from wca_tf.errors import InputError
 from wca_tf.nets.bottleneck_net import BottleneckNet
 
 COVARIANCES = ["none", "isotropic", "anisotropic"]

@@ -6,16 +6,16 @@ import pytest
 import tensorflow as tf
 from attack_nets import random_images
 
-from wca_tf.alignment import z_margin
 from wca_tf.attacks import parse_attack
-from wca_tf.backbones import BACKBONES, LayerFactory, build_backbone
-from wca_tf.errors import InputError
-from wca_tf.evaluation.accuracy import judge
-from wca_tf.keras_target import target_of
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.evaluation.judging import judge
+from wca_tf.gaussian.margins import z_margin
+from wca_tf.nets.backbones import BACKBONES, LayerFactory, build_backbone
+from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise, ConvolutionWithNoisyKernel, Draws, drawing
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.targets import HeadNoiseTarget
-from wca_tf.seeds import fold_in, make_seed
 
 SHAPE, CLASSES = (6, 6, 2), 3
 

@@ -9,12 +9,12 @@ import tensorflow as tf
 from attack_nets import batch_of, normal, random_images, tanh_target
 from toy_models import DIMENSIONS, make_model, toy_data
 
-from wca_tf import training
-from wca_tf.adversarial import AdversarialTraining
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.gradients import expected_gradient
-from wca_tf.config import TrainConfig
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences import parse_defence
+from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.defences.wca.noise import AnisotropicNoise
 from wca_tf.defences.wca_official.adversarial import (
     OfficialAdversarialTraining,
@@ -22,10 +22,10 @@ from wca_tf.defences.wca_official.adversarial import (
     official_adversary,
 )
 from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, OfficialIsotropicNoise
-from wca_tf.errors import InputError
-from wca_tf.model_dir import load_model
-from wca_tf.seeds import fold_in, make_seed
-from wca_tf.training import train
+from wca_tf.runs import training
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import load_model
+from wca_tf.runs.training import train
 
 LAYERS = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}
 EACH = pytest.mark.parametrize("covariance", list(LAYERS))

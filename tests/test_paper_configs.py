@@ -2,15 +2,21 @@
 
 import dataclasses
 import functools
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-import test_cli
 from conftest import ROOT
 
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.examples import Examples
-from wca_tf.training import new_model
+from wca_tf.experiments import flag_files
+from wca_tf.experiments.flag_files import VARIANTS
+from wca_tf.experiments.settings import PAPER, train_changes
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.training import new_model
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*.flags"))
 DATASETS = {  # dataset -> (channels, classes)
@@ -29,7 +35,31 @@ OTHERS = ("mnist", "imagenette", "mini_imagenet", "cifar10_wide_resnet34_10")
 BATCH_SIZE = 2
 STEPS = 2
 
-configs = test_cli.configs  # the fixture: name -> TrainConfig
+PARSE_ALL = """
+import dataclasses, json, sys
+from absl import flags
+from wca_tf.cli.flags import config_from_flags, define_flags
+from wca_tf.runs.config import TrainConfig
+
+define_flags(TrainConfig)
+parsed = {}
+for path in sys.argv[1:]:
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS(["train", f"--flagfile={path}"])
+    parsed[path] = dataclasses.asdict(config_from_flags(TrainConfig))
+print(json.dumps(parsed))
+"""
+
+
+@pytest.fixture(scope="module")
+def configs(root):
+    """name -> TrainConfig of every file in configs/, through absl."""
+    paths = sorted((root / "configs").glob("*.flags"))
+    command = [sys.executable, "-c", PARSE_ALL, *map(str, paths)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    parsed = json.loads(done.stdout)
+    return {path.stem: TrainConfig(**parsed[str(path)]) for path in paths}
 
 
 def random_examples(size, channels, classes):
@@ -70,6 +100,22 @@ def test_a_config_trains_every_weight_of_its_net(configs, name):
     assert any(path.endswith("scale_vector") for path in paths) == config.defence.startswith("wca")
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("digits")])
+def test_a_flag_file_says_what_the_experiments_train(root, configs, name):
+    """Else run python -m wca_tf.experiments.flag_files."""
+    [(dataset, variant)] = [
+        (dataset, variant)
+        for dataset in PAPER
+        for variant in VARIANTS
+        if flag_files.file_name(dataset, variant) == f"{name}.flags"
+    ]
+    text = (root / "configs" / f"{name}.flags").read_text()
+    assert flag_files.with_flags(text, dataset, variant) == text
+    changes = train_changes(dataset, variant, "paper")
+    changes["dataset"] = flag_files.DATASETS.get(dataset, changes["dataset"])
+    assert configs[name] == TrainConfig(**changes)
+
+
 @pytest.mark.parametrize("experiment", ABLATION + OTHERS)
 def test_every_experiment_of_the_paper_has_an_undefended_and_a_defended_net(configs, experiment):
     defended = ("isotropic", "anisotropic") if experiment in ABLATION else ("anisotropic",)
@@ -102,3 +148,10 @@ def test_every_experiment_of_the_paper_has_an_undefended_and_a_defended_net(conf
 def test_larger_nets_and_images_have_their_backbone(configs, experiment, backbone, image_size):
     config = configs[f"{experiment}_anisotropic"]
     assert (config.backbone, config.image_size, config.augmentation) == (backbone, image_size, "crop_flip")
+
+
+def test_every_config_says_the_command_that_uses_it(root):
+    for path in (root / "configs").glob("*.flags"):
+        name = path.stem
+        assert f"# command: bin/train --flagfile=configs/{name}.flags " in path.read_text()
+        assert f"--model_dir=runs/{name}\n" in path.read_text()

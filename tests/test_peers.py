@@ -20,11 +20,11 @@ from attack_nets import build_attack, run
 
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.n_pixel import paint
-from wca_tf.config import DataConfig
+from wca_tf.core.seeds import make_seed
+from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
-from wca_tf.keras_target import target_of
+from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import HeadNoiseTarget
-from wca_tf.seeds import make_seed
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,4 @@
 import dataclasses
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,18 +8,20 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.config import EvaluateConfig
-from wca_tf.evaluation import planted_examples, planted_net, runner
-from wca_tf.evaluation.planted_examples import (
+from wca_tf.core.seeds import make_seed
+from wca_tf.evaluation import runner
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures import planted_examples, planted_net
+from wca_tf.evaluation.measures.planted_examples import (
     FoundExamples,
     as_criterion,
     find_planted_examples,
     format_planted_examples,
 )
-from wca_tf.keras_target import target_of
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.nets.targets import HeadNoiseTarget, RandomNetTarget
-from wca_tf.seeds import make_seed
+from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.runs.model_dir import ModelDirectory, load_model
 
 EPSILON = 0.1
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps
@@ -245,7 +244,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
     net = planted_net.PlantedNet(noisy_target, tf.constant(digits()[1].images[:10]))
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
-        reach = planted_examples._reach(attack, EPSILON, image.shape[1:])
+        reach = planted_examples._reach(attack, "linf", EPSILON, image.shape[1:])
         planted = planted_net.Surroundings(net, image, index, 0).plant(reach)
         everything = planted_net._draw(reach, image, np.random.default_rng((0, index, 0)))
         classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
@@ -308,26 +307,16 @@ def test_results_as_lines_and_as_a_criterion():
 
 @pytest.mark.slow
 def test_the_command_says_a_line_per_attack_and_exits_with_3_when_one_fails(
-    root, command_environment, model_dir, tmp_path, contents
+    commands_together, model_dir, tmp_path, contents
 ):
     """On a net of ReLUs, and on one of steps, whose gradients are zero."""
     directories = {0: model_dir, 3: write_model_dir(tmp_path / "steps", steps=True)}
     before = {code: contents(directory) for code, directory in directories.items()}
-    running = {}
-    for code, directory in directories.items():
-        arguments = ["--self_test", f"--model_dir={directory}", "--attacks=fgsm,pgd", "--epsilons=0.05,0.1"]
-        running[code] = subprocess.Popen(
-            [sys.executable, os.fspath(root / "bin" / "evaluate"), *arguments],
-            env=command_environment,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    for code, process in running.items():
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == code, err
-        lines = out.splitlines()
+    shared = ("--self_test", "--attacks=fgsm,pgd", "--epsilons=0.05,0.1")
+    commands = {code: ("evaluate", f"--model_dir={directory}", *shared) for code, directory in directories.items()}
+    for code, done in commands_together(commands, cwd=tmp_path).items():
+        assert done.code == code, done.err
+        lines = done.out.splitlines()
         assert [line.split()[0] for line in lines] == ["fgsm", "pgd"]
         failed = "FAIL: the gradient is zero in every pixel on 100 % of images"
         assert all(line.endswith(failed if code else "pass") for line in lines)

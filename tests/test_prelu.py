@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from wca_tf.backbones.prelu import PReLU
+from wca_tf.nets.backbones.prelu import PReLU
 
 
 def both(shared_axes, precision="float32"):

@@ -15,11 +15,11 @@ import time
 import numpy as np
 import pytest
 
-from wca_tf.config import EvaluateConfig
+from wca_tf.core.files import TEMPORARY_PREFIX
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.files import TEMPORARY_PREFIX
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.training import train
+from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.training import train
 
 KILLS = 50
 EVALUATION = EvaluateConfig(

@@ -14,18 +14,20 @@ import pytest
 import tensorflow as tf
 
 from wca_tf.attacks import kind_of, parse_attack
-from wca_tf.config import EvaluateConfig, Radius, TrainConfig
+from wca_tf.attacks.radii import Radius
 from wca_tf.data.examples import Examples
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.evaluation.attacks import trials_of
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures.attacks import trials_of
+from wca_tf.evaluation.measures.planted_examples import checked_radius
 from wca_tf.evaluation.outcomes import load_outcome
-from wca_tf.evaluation.planted_examples import checked_radius
 from wca_tf.evaluation.report import commands, figures
 from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
-from wca_tf.model_dir import ModelDirectory, load_model
-from wca_tf.nets.targets import RandomNetTarget
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, load_model
 
 CONFIG = EvaluateConfig(
     attacks="fgsm,pgd,z_margin:steps=2,square:queries=3,cw:steps=3:searches=1,cw:confidence=1:steps=3:searches=1",
@@ -490,7 +492,7 @@ def test_a_hundred_classes_of_large_images_make_a_small_file(parts, tmp_path):
 
 def test_pictures_and_short_names():
     assert figures.picture(np.ones((2, 2, 1), np.float32)).startswith("data:image/png;base64,")
-    assert figures.shorten("short") == "short" and len(figures.shorten("a" * 99)) == figures.LONGEST_NAME
+    assert figures.shorten("short") == "short" and len(figures.shorten("a" * 99)) == figures.MAX_NAME_LENGTH
     assert figures.shorten("\x00\u202e\udcff 日") == "\ufffd\ufffd\ufffd 日"
 
 

@@ -25,22 +25,22 @@ from evaluation_nets import (
     write_model_dir,
 )
 
-from wca_tf import keras_target
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.declarations import Transfer
-from wca_tf.config import EvaluateConfig
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import TEMPORARY_PREFIX
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.errors import InputError
-from wca_tf.evaluation import attacking
-from wca_tf.evaluation.accuracy import JUDGING_ALGORITHM
-from wca_tf.evaluation.attacking import CLEAN_TRIAL, Settings, Trial, run_attacks
-from wca_tf.evaluation.measures import format_results
+from wca_tf.evaluation import trials
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.judging import JUDGING_ALGORITHM
+from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.files import TEMPORARY_PREFIX
-from wca_tf.model_dir import ModelDirectory, load_model, save_model
-from wca_tf.nets.targets import RandomNetTarget
+from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, Trial, run_attacks
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.runs import transfer_source
+from wca_tf.runs.model_dir import ModelDirectory, load_model, save_model
 
 TARGET = attack_nets.tanh_target(scale=0.3)
 COUNT = 18
@@ -62,8 +62,8 @@ BATCHES = -(-COUNT // SETTINGS.batch_size)
 # The command with a record after every batch, not every two seconds: a kill need not wait so long.
 EVALUATE = """
 import sys
-from wca_tf.evaluation import attacking
-attacking.SAVE_EVERY = 0.0
+from wca_tf.evaluation import trials
+trials.SAVE_EVERY = 0.0
 from wca_tf.cli.evaluate import console
 sys.argv[0] = "bin/evaluate"
 console()
@@ -106,9 +106,9 @@ def stop_after(monkeypatch, saves):
         if len(written) == saves:
             raise Killed
 
-    save_outcome = attacking.save_outcome
-    monkeypatch.setattr(attacking, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(attacking, "save_outcome", save)
+    save_outcome = trials.save_outcome
+    monkeypatch.setattr(trials, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(trials, "save_outcome", save)
 
 
 def records_in(directory):
@@ -161,7 +161,7 @@ def test_what_was_recorded_is_not_attacked_again(examples, uninterrupted, monkey
 
 def test_everything_recorded_is_read_and_nothing_runs(examples, uninterrupted, monkeypatch):
     before = records_in(uninterrupted[1])
-    monkeypatch.setattr(attacking, "judge", None)  # calling it would raise
+    monkeypatch.setattr(trials, "judge", None)  # calling it would raise
     assert_same_outcomes(run_attacks(TARGET, TRIALS, examples, SETTINGS, uninterrupted[1]), uninterrupted[0])
     assert records_in(uninterrupted[1]) == before
 
@@ -240,12 +240,12 @@ def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
 def test_attacks_that_differ_by_their_radius_share_the_net_that_they_transfer_from(monkeypatch):
     """One in memory for all radii, and one graph."""
     asked = []
-    monkeypatch.setattr(keras_target, "target_in", lambda path: asked.append(path) or TARGET)
-    trials = [CLEAN_TRIAL, trial("pgd", 0.1), trial("transfer:source=a", 0.1), trial("transfer:source=a", 0.2)]
-    clean, pgd, first, second = attacking._loaded(trials)
+    monkeypatch.setattr(transfer_source, "target_in", lambda path: asked.append(path) or TARGET)
+    planned = [CLEAN_TRIAL, trial("pgd", 0.1), trial("transfer:source=a", 0.1), trial("transfer:source=a", 0.2)]
+    clean, pgd, first, second = trials._loaded(planned)
     assert asked == ["a"]
-    assert (clean, pgd) == tuple(trials[:2])
-    assert first.attack == second.attack == dataclasses.replace(trials[2].attack, source=TARGET)
+    assert (clean, pgd) == tuple(planned[:2])
+    assert first.attack == second.attack == dataclasses.replace(planned[2].attack, source=TARGET)
     assert (first.epsilon, second.epsilon) == (0.1, 0.2)
     assert isinstance(first.attack, Transfer)
 

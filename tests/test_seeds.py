@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from wca_tf import seeds
+from wca_tf.core import seeds
 
 BY_INDEX = [seeds.normal_by_index, seeds.uniform_by_index]
 SEED = seeds.make_seed(3)

@@ -23,11 +23,11 @@ from prediction_server import Addresses, ServedModel, served
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 
 import wca_tf
-from wca_tf.config import TrainConfig
 from wca_tf.data.sources import load_examples
-from wca_tf.model_dir import load_model
+from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.bottleneck_net import BottleneckNet
-from wca_tf.orthant import probability_correct
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import load_model
 from wca_tf.serving.signatures import MAX_SAMPLES
 
 NAME = "digits"

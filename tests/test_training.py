@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import exclusive_directory
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.sources import load_examples
-from wca_tf.errors import InputError
-from wca_tf.files import exclusive_directory
-from wca_tf.model_dir import ModelDirectory, best_line, load_model
-from wca_tf.optimizer import compile_model
-from wca_tf.training import EpochRecorder, new_model, train
+from wca_tf.runs.model_dir import ModelDirectory, best_line, load_model
+from wca_tf.runs.optimizer import compile_model
+from wca_tf.runs.training import EpochRecorder, new_model, train
 
 COMMON_KEYS = {"epoch", "loss", "accuracy", "ce", "penalty", "val_loss", "val_accuracy", "val_ce", "val_penalty"}
 NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")

@@ -1,6 +1,6 @@
-"""Weight-Covariance Alignment in TensorFlow: stochastic nets, and attacks that say what they are worth.
+"""Weight-Covariance Alignment in TensorFlow: stochastic nets, and attacks that measure their robustness.
 
-Names are imported when they are first used, so that commands answer a wrong flag before TensorFlow is loaded.
+Each name is imported when it is first used. Commands can then report a wrong flag before TensorFlow is loaded.
 """
 
 import importlib
@@ -12,40 +12,40 @@ _MODULES = {
     "AnisotropicNoise": "wca_tf.defences.wca.noise",
     "IsotropicNoise": "wca_tf.defences.wca.noise",
     "WCANet": "wca_tf.defences.wca.net",
-    "InputError": "wca_tf.errors",
-    "DataConfig": "wca_tf.config",
-    "TrainConfig": "wca_tf.config",
-    "EvaluateConfig": "wca_tf.config",
-    "ExportConfig": "wca_tf.config",
+    "InputError": "wca_tf.core.errors",
+    "DataConfig": "wca_tf.data.config",
+    "TrainConfig": "wca_tf.runs.config",
+    "EvaluateConfig": "wca_tf.evaluation.config",
+    "ExportConfig": "wca_tf.serving.config",
     "harden": "wca_tf.defences.wca.hardening",
-    "build_backbone": "wca_tf.backbones",
+    "build_backbone": "wca_tf.nets.backbones",
     "parse_attack": "wca_tf.attacks",
     "Attack": "wca_tf.attacks",
     "BallAttack": "wca_tf.attacks",
-    "train": "wca_tf.training",
+    "train": "wca_tf.runs.training",
     "evaluate": "wca_tf.evaluation.api",
     "evaluate_model_dir": "wca_tf.evaluation.api",
     "Report": "wca_tf.evaluation.report_object",
-    "Measure": "wca_tf.evaluation.measure",
-    "register_measure": "wca_tf.evaluation.measures",
+    "Measure": "wca_tf.evaluation.measures.measure",
+    "register_measure": "wca_tf.evaluation.measures.registry",
     "Examples": "wca_tf.data.examples",
     "load_examples": "wca_tf.data.sources",
-    "load_model": "wca_tf.model_dir",
-    "ModelDirectory": "wca_tf.model_dir",
-    "make_seed": "wca_tf.seeds",
+    "load_model": "wca_tf.runs.model_dir",
+    "ModelDirectory": "wca_tf.runs.model_dir",
+    "make_seed": "wca_tf.core.seeds",
     "parse_defence": "wca_tf.defences",
     "Defence": "wca_tf.defences",
     "NetRequest": "wca_tf.defences",
-    "LayerFactory": "wca_tf.backbones",
+    "LayerFactory": "wca_tf.nets.backbones",
     "StochasticClassifier": "wca_tf.nets.classifier",
     "BottleneckNet": "wca_tf.nets.bottleneck_net",
     "NoisyNet": "wca_tf.nets.noisy_net",
     "HeadNoiseTarget": "wca_tf.nets.targets",
-    "option": "wca_tf.options",
+    "option": "wca_tf.core.options",
     "export": "wca_tf.serving.export",
     "export_model_dir": "wca_tf.serving.export",
-    "target_of": "wca_tf.keras_target",
-    "RandomNetTarget": "wca_tf.nets.targets",
+    "target_of": "wca_tf.nets.keras_target",
+    "RandomNetTarget": "wca_tf.nets.random_net_target",
 }
 __all__ = ["__version__", *_MODULES]
 

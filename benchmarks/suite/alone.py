@@ -41,7 +41,7 @@ def memory(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) -> None:
-    from wca_tf.config import EvaluateConfig
+    from wca_tf.evaluation.config import EvaluateConfig
     from wca_tf.evaluation.runner import evaluate_model
 
     config = EvaluateConfig(attacks="fgsm", epsilons="8/255", eot_samples=draws, num_examples=0, batch_size=BATCH)
@@ -54,7 +54,7 @@ def _evaluate(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) ->
 def _attack(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) -> None:
     from wca_tf.attacks import parse_attack
     from wca_tf.attacks.run import perturbed
-    from wca_tf.keras_target import target_of
+    from wca_tf.nets.keras_target import target_of
 
     attack = parse_attack("pgd:steps=2", eot_samples=draws)
     images = (images / 255).astype(np.float32)
@@ -63,7 +63,7 @@ def _attack(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) -> N
 
 def probability(job: dict[str, Any]) -> dict[str, Any]:
     """Seconds an image of P(correct), for random logits under correlated noise; labels lead by 0 to 4 deviations."""
-    from wca_tf.orthant import probability_correct
+    from wca_tf.gaussian.probability import probability_correct
 
     classes, count = job["classes"], job["examples"]
     random = np.random.default_rng(classes)

@@ -28,7 +28,7 @@ TRAIN_HELP = "bin/train --help"
 TRAINING_IMAGES = 128
 PROGRESS = re.compile(rb"\b([1-9]\d*)%\|")  # a bar that has moved
 LINEAR = 1.3  # the largest power of x that counts as linear
-LONGEST = 3600.0  # seconds of a process
+MAX_SECONDS = 3600.0  # seconds of a process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def run(arguments: list[str], environment: dict[str, str]) -> tuple[str, float]:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=LONGEST,
+        timeout=MAX_SECONDS,
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(arguments)}: {done.stderr[-300:]}")

@@ -19,10 +19,10 @@ from benchmarks.suite import evaluation, plan, training_plan
 from benchmarks.suite.process import Worker, WorkerError
 from benchmarks.suite.results import BUSY, SECTIONS, Results
 from benchmarks.suite.targets import peers_of
-from benchmarks.suite.timing import SHORTEST, Contender, median_ratio, time_in_turns
+from benchmarks.suite.timing import MIN_SECONDS, Contender, median_ratio, time_in_turns
 from wca_tf.cli.flags import import_tensorflow
-from wca_tf.errors import InputError, one_line
-from wca_tf.progress import progress_bar
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.distribution.progress import progress_bar
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PEERS = ROOT / ".benchmarks"
@@ -58,7 +58,7 @@ class Suite:
         told = [
             dataclasses.replace(each, job={**each.job, "path": self.path_of(each.job["net"])}) for each in contenders
         ]
-        return time_in_turns(told, self.workers, rounds, 0.0 if self.arguments.smoke else SHORTEST)
+        return time_in_turns(told, self.workers, rounds, 0.0 if self.arguments.smoke else MIN_SECONDS)
 
 
 def main() -> None:
@@ -71,9 +71,9 @@ def main() -> None:
             {
                 **settings,
                 "target_draws": sizes.target_draws,
-                "least_images": plan.LEAST_IMAGES,
+                "least_images": plan.MIN_IMAGES,
                 "least_queries": plan.ATTACKS["square"].least,
-                "longest": plan.LONGEST,
+                "longest": plan.MAX_SECONDS,
             },
             ROOT / "benchmarks" / "peers.txt",
         )

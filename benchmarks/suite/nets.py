@@ -13,9 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.backbones import BACKBONES, build_backbone
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.keras_target import target_of
+from wca_tf.nets.backbones import BACKBONES, build_backbone
+from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import HeadNoiseTarget
 
 IMAGE_SHAPES = {"lenet_plus_plus": (28, 28, 1), "resnet18": (32, 32, 3)}

@@ -17,7 +17,7 @@ from wca_tf.attacks import Attack, carlini_wagner, n_pixel, parse_attack
 from wca_tf.attacks.declarations import NPixel
 from wca_tf.attacks.n_pixel import paint
 from wca_tf.attacks.run import perturbed
-from wca_tf.nets.targets import RandomNetTarget
+from wca_tf.nets.random_net_target import RandomNetTarget
 
 DEVICE = "CPU:0"
 # Searches that do not end early: the same number of steps and generations for every contender.

@@ -23,9 +23,9 @@ OURS, DETERMINISTIC = "wca_tf", "wca_tf without noise"
 REPEAT, BARE = "wca_tf, a pass per draw", "bare passes"
 ANY, ONE, NONE = 10**9, 1, 0  # draws
 SLACK = 1.2  # what an attack takes beyond its passes
-LEAST_IMAGES = 32  # at a time, where more were asked for: a pass over fewer costs more an image
-LONGEST = 45.0  # seconds of a run beyond which a contender is left out
-FEWEST_ROUNDS = 3  # of cells that take longer than they may
+MIN_IMAGES = 32  # at a time, where more were asked for: a pass over fewer costs more an image
+MAX_SECONDS = 45.0  # seconds of a run beyond which a contender is left out
+MIN_ROUNDS = 3  # of cells that take longer than they may
 
 
 def cw_parameters() -> dict[str, float]:
@@ -257,14 +257,14 @@ def attack_contenders(
         work = common
         if each.name not in alike:
             images = 1 if each.one_image else common[0]
-            work = estimates[each.name].fit((images, common[1]), min(images, LEAST_IMAGES), limit)
+            work = estimates[each.name].fit((images, common[1]), min(images, MIN_IMAGES), limit)
         seconds = estimates[each.name].seconds(*work)
-        if seconds > LONGEST and each.name not in alike:
+        if seconds > MAX_SECONDS and each.name not in alike:
             left_out[each.name] = f"a run on {work[0]} images would take about {seconds:.0f} s"
             continue
         total += seconds
         contenders.append(_contender(each, cell, sizes, work, asked))
-    return contenders, min(rounds, max(FEWEST_ROUNDS, int(budget * spec.weight / total) - 2)), left_out
+    return contenders, min(rounds, max(MIN_ROUNDS, int(budget * spec.weight / total) - 2)), left_out
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LONGEST_ERROR = 300
+MAX_ERROR_LENGTH = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def serve(prepare: Callable[[dict[str, Any]], Job], pool: Pool = Pool()) -> None
         try:
             answer = _answer(json.loads(line), prepare, jobs, pool)
         except Exception as error:
-            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_ERROR]}
+            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:MAX_ERROR_LENGTH]}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.targets import verdicts
-from wca_tf.errors import InputError
-from wca_tf.files import read_json, write_json
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import read_json, write_json
 
 SECTIONS = ("attacks", "training", "evaluation")
 BUSY = 0.7  # load average before a run

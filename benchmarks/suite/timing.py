@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.suite.process import Worker, WorkerError
 
-SHORTEST = 0.2  # seconds of a timed run; quicker jobs are repeated within it
-MOST_TIMES = 50
+MIN_SECONDS = 0.2  # seconds of a timed run; quicker jobs are repeated within it
+MAX_TIMES = 50
 PATIENCE = 600.0  # seconds for a run beyond what it was expected to take: tracing, a busy machine
 
 
@@ -44,11 +44,11 @@ def median_ratio(seconds: Sequence[float], others: Sequence[float]) -> float:
 
 def repetitions(seconds: float, shortest: float) -> int:
     """How often a job is run within a round that takes `shortest` seconds, from the seconds of one run."""
-    return min(MOST_TIMES, max(1, math.ceil(shortest / max(seconds, 1e-9))))
+    return min(MAX_TIMES, max(1, math.ceil(shortest / max(seconds, 1e-9))))
 
 
 def time_in_turns(
-    contenders: Sequence[Contender], workers: dict[str, Worker], rounds: int, shortest: float = SHORTEST
+    contenders: Sequence[Contender], workers: dict[str, Worker], rounds: int, shortest: float = MIN_SECONDS
 ) -> dict[str, Any]:
     """Every contender warmed up, then timed once a round: {name: result}. One that raises is told of, not timed.
 

@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from benchmarks.suite.nets import IMAGE_SHAPES
 from benchmarks.suite.process import Job
-from wca_tf.adversarial import AdversarialTraining
 from wca_tf.attacks.declarations import ProjectedGradient
-from wca_tf.config import TrainConfig
 from wca_tf.data.batches import training_batches
 from wca_tf.data.examples import Examples
-from wca_tf.nets.targets import RandomNetTarget
-from wca_tf.training import new_model
+from wca_tf.defences.adversarial_training import AdversarialTraining
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.training import new_model
 
 EPSILON = 8 / 255  # the paper's, of adversarial training
-MOST_RUNS = 1000
+MAX_RUNS = 1000
 
 
 class Stopwatch(keras.callbacks.Callback):
@@ -51,7 +51,7 @@ def prepare(job: dict[str, Any]) -> Job:
         defence=job["defence"],
         precision=job["precision"],
         batch_size=batch,
-        epochs=MOST_RUNS,
+        epochs=MAX_RUNS,
     )
     model = new_model(config, examples)
     if "draws" in job:

@@ -1,16 +1,17 @@
 """Attacks by name. This module is free of TensorFlow, which an attack imports when it is called.
 
-An attack is a frozen declaration of its options (declarations.py) and a pure call, `attack(model, images, labels,
-epsilon)`, that returns adversarial images and what they do (attack.py). It sees a `Target` (wca_tf.nets.targets), never
-a model. Its geometry is in balls.py, what it maximises in objectives.py.
+An attack is a frozen dataclass that declares its options (declarations.py). The call `attack(model, images, labels,
+epsilon)` is a pure function: it returns adversarial images and their effect on the net (attack.py). The algorithm of an
+attack sees a `Target` (wca_tf.nets.targets), never a model. The geometry is in balls.py, the objectives that attacks
+maximise in objectives.py.
 """
 
 from typing import Any
 
 from wca_tf.attacks.attack import Attack, AttackResult, BallAttack
 from wca_tf.attacks.declarations import ADAPTIVE, ATTACKS
-from wca_tf.errors import InputError
-from wca_tf.options import class_from_outside, option, options_of, parse_options, spell
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import class_from_outside, option, options_of, parse_options, spell
 
 __all__ = [
     "ATTACKS",
@@ -31,11 +32,11 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
     """Return the attack written as `name:option=value:option=value`.
 
     Args:
-        text: the name is one of `ATTACKS`, or module:Class for an attack of your own.
-        defaults: options for which the name has no value of its own, such as eot_samples.
+        text: the attack; its name is one of `ATTACKS`, or module:Class for your own attack.
+        defaults: values of options, such as eot_samples, for which neither the text nor the name has a value.
 
     Raises:
-        InputError: an unknown name or option, or a value of another type or out of bounds.
+        InputError: the name or an option is unknown, or a value has the wrong type or is out of bounds.
 
     >>> attack = parse_attack("pgd:steps=40:norm=l2", eot_samples=20)
     >>> attack.steps, attack.norm, attack.eot_samples, attack.name
@@ -54,7 +55,7 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
 
 
 def spell_attack(attack: Attack) -> str:
-    """Return the shortest text that `parse_attack` would make this attack of.
+    """Return the text with the fewest options from which `parse_attack` makes this attack.
 
     >>> spell_attack(parse_attack("pgd:steps=10:norm=l2"))
     'pgd:norm=l2'
@@ -65,7 +66,10 @@ def spell_attack(attack: Attack) -> str:
 
 
 def kind_of(attack: Attack) -> str:
-    """Return "paper" (its attack, its options), "variant" (of it), "adaptive" (to the defence), or "own" (a user's).
+    """Return the kind of an attack: "paper", "variant", "adaptive" or "own".
+
+    A "paper" attack is one of the paper's, with the paper's options. An "adaptive" attack is adapted to the defence. An
+    "own" attack is a user's class. Any other attack is a "variant", such as a paper's attack with other options.
 
     >>> kind_of(parse_attack("pgd")), kind_of(parse_attack("pgd:steps=40")), kind_of(parse_attack("z_margin"))
     ('paper', 'variant', 'adaptive')
@@ -83,7 +87,7 @@ def kind_of(attack: Attack) -> str:
 
 
 def quick_text(name: str) -> str:
-    """Return an attack of `ATTACKS` with the values of its options for quick tests.
+    """Return the text of an attack of `ATTACKS`, with the values of its options for quick tests.
 
     >>> quick_text("apgd_ce")
     'apgd_ce:steps=20'

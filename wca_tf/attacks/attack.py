@@ -1,6 +1,6 @@
-"""What every attack is: a frozen declaration of its options, and a pure call. This module is free of TensorFlow.
+"""The base of every attack: a frozen declaration of its options, and a pure call. This module is free of TensorFlow.
 
-The call checks what goes in, runs `perturb` as one graph, and checks the reach of what comes out (run.py).
+The call checks its arguments, runs `perturb` as one graph, and checks that the result is within reach (run.py).
 """
 
 import abc
@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from wca_tf.options import check_options, option, options_of
+from wca_tf.core.options import check_options, option, options_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,16 +23,18 @@ EPSILON = 8 / 255
 
 
 class AttackResult(NamedTuple):
-    """Adversarial images, and what they do to the net.
+    """Adversarial images, and their effect on the net.
 
     Attributes:
         images: float32 [B, H, W, channels] in [0, 1].
-        probability_correct: [B], P(the label | image), exact where the noise enters in the head, else a share of draws;
-            these draws are none that the attack saw.
-        success: bool [B], whether P(correct) is below ½; of a targeted attack, whether P(the target) is above ½.
-        found: bool [B], whether the attack found what it looked for, of an attack that searches the nearest image; else
-            None.
-        generations: whole numbers [B], how many generations each image was searched for, of n_pixel; else None.
+        probability_correct: [B], P(the label | image). It is exact where the noise enters in the head, else a share of
+            draws. The attack did not see these draws.
+        success: bool [B], whether P(the label | image) is below ½; for a targeted attack, whether P(the target | image)
+            is above ½.
+        found: bool [B], whether an attack that searches for the nearest adversarial image found one; `None` for any
+            other attack.
+        generations: whole numbers [B], the number of generations that n_pixel spent on each image; `None` for any other
+            attack.
     """
 
     images: "np.ndarray"
@@ -46,16 +48,16 @@ class AttackResult(NamedTuple):
 class Attack(abc.ABC):
     """An attack without a radius; `BallAttack` has one.
 
-    An attack of your own derives from one of both, declares its options with `wca_tf.options.option`, and defines
-    `perturb`. `--attacks=module:Class:option=value` runs it.
+    To write an attack, derive from one of these two classes, declare the options with `wca_tf.core.options.option`, and
+    define `perturb`. `--attacks=module:Class:option=value` runs it.
 
     Attributes:
-        eot_samples: draws of the noise that a gradient or a loss averages over.
-        targeted: towards the `targets` of the call, in place of away from the labels.
-        text: as written in `--attacks`; empty for an attack made in Python.
+        eot_samples: number of draws of the noise that a gradient or a loss is averaged over.
+        targeted: whether images move towards the `targets` of the call, instead of away from the labels.
+        text: the attack as written in `--attacks`; empty for an attack made in Python.
     """
 
-    algorithm: ClassVar[int] = 3  # raise it with every change after which the same options give other images
+    algorithm: ClassVar[int] = 3  # raise it whenever a change makes the same options give other images
     has_radius: ClassVar[bool] = False
 
     eot_samples: int = option(50, "draws that a gradient or a loss averages over")
@@ -79,23 +81,23 @@ class Attack(abc.ABC):
         """Attack a net, and judge the images by draws that the attack did not see.
 
         Args:
-            model: a Keras classifier that returns logits, or a target. Called in a loop on the same model, the attack
-                is traced once.
+            model: a Keras classifier that returns logits, or a target. Repeated calls on the same model trace the
+                attack once.
             images: [B, H, W, channels], uint8, or float32 in [0, 1].
             labels: whole numbers [B].
-            epsilon: the ball's radius, in the images' [0, 1] units, 0 or more; an attack without a radius ignores it.
-            indices: whole numbers [B], each example's number in its split, which decide its random numbers; 0 to B − 1
-                when absent.
+            epsilon: the ball's radius, in the images' [0, 1] units, 0 or more. An attack without a radius ignores it.
+            indices: whole numbers [B], the number of each example in its split; it decides the example's random
+                numbers. 0 to B − 1 when absent.
             seed: whole number or int32[2].
-            targets: whole numbers [B], the classes wanted; for a targeted attack, and for it alone.
+            targets: whole numbers [B], the wanted classes. A targeted attack needs them; no other attack takes them.
 
         Raises:
-            InputError: images that are NaN, Inf or out of [0, 1]; labels or targets that are no class; an objective
-                that this net does not have; a model that returns probabilities.
-            NonFiniteError: a gradient or logits that are NaN or Inf.
+            InputError: images are NaN, Inf or out of [0, 1]; labels or targets are not classes; this net does not have
+                the objective; the model returns probabilities.
+            NonFiniteError: a gradient or the logits are NaN or Inf.
             RuntimeError: the result is out of reach, which would be a bug.
         """
-        from wca_tf.attack_model import attack_and_judge
+        from wca_tf.evaluation.attack_call import attack_and_judge
 
         return attack_and_judge(self, model, images, labels, epsilon, indices, seed, targets)
 
@@ -103,7 +105,7 @@ class Attack(abc.ABC):
     def perturb(
         self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
     ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
-        """Return the adversarial images, inside a graph; with them, if it has any, the `told` of `Perturbed`.
+        """Return the adversarial images, and the `told` of `Perturbed` if the attack has any. Runs inside a graph.
 
         Args:
             target: the net.
@@ -115,15 +117,15 @@ class Attack(abc.ABC):
     @property
     @abc.abstractmethod
     def passes(self) -> int:
-        """Forward passes, with a backward one where there is a gradient, that an image costs at most."""
+        """The number of passes that an image costs at most: forward, and backward too where there is a gradient."""
 
     @property
     def gradient_objective(self) -> str | None:
-        """The objective whose gradient the attack follows on the net itself; None for an attack without gradients."""
+        """The objective whose gradient the attack follows on the net itself; `None` where it follows none there."""
         return getattr(self, "objective", None)
 
     def check_target(self, target: "Target", images: "tf.Tensor") -> None:
-        """Raise InputError when the target cannot give what the attack needs."""
+        """Raise InputError when the attack cannot run on this target."""
         from wca_tf.attacks.objectives import check_objective
 
         if self.gradient_objective:
@@ -141,7 +143,7 @@ class Attack(abc.ABC):
 
     @property
     def name(self) -> str:
-        """The attack as written, or as it could be written, in `--attacks`."""
+        """The text of the attack in `--attacks`: as it was written, or as it could be written."""
         from wca_tf.attacks import spell_attack
 
         return self.text or spell_attack(self)
@@ -152,7 +154,7 @@ class BallAttack(Attack):
     """An attack within a ball.
 
     Attributes:
-        norm: of the ball.
+        norm: the norm of the ball.
     """
 
     has_radius: ClassVar[bool] = True
@@ -166,13 +168,13 @@ class BallAttack(Attack):
 
 
 class WorstCase(BallAttack):
-    """Per image, the worst of several rounds; rounds are not spent on images that are lost already."""
+    """Several rounds of attacks: each image keeps its worst result, and an image that is lost gets no more rounds."""
 
     bound: float
 
     @abc.abstractmethod
     def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
-        """Return the attacks on a target, and how often each is run; without a target, on any."""
+        """Return the attacks to run on a target, and how many times to run each; without a target, in general."""
 
     @property
     def passes(self) -> int:

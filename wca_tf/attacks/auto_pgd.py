@@ -1,7 +1,7 @@
-"""Auto-PGD (Croce & Hein, ICML 2020): projected gradient with momentum that halves its own step size.
+"""Auto-PGD (Croce & Hein, ICML 2020): projected gradient with momentum, which halves its step size by itself.
 
-For a random net the objective is its mean over draws, and so are the comparisons between steps; the original takes them
-from the last draw alone.
+For a random net the objective is a mean over draws. Steps are compared by means over draws too; the original compares
+them by the last draw alone.
 """
 
 import tensorflow as tf
@@ -10,14 +10,14 @@ from wca_tf.attacks.balls import BALLS, Ball
 from wca_tf.attacks.batch import Batch, per_image
 from wca_tf.attacks.declarations import AutoPGD
 from wca_tf.attacks.gradients import Ascent, expected_gradient, selection_survival
+from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target
-from wca_tf.seeds import fold_in
 
-MOMENTUM = 0.75  # alpha of the paper
+MOMENTUM = 0.75  # alpha in the paper of Auto-PGD
 
 
 def auto_pgd(attack: AutoPGD, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return, per image, the iterate at which the net fails most; inside a graph, as `Attack.perturb`."""
+    """Return the iterate at which the net fails most, for each image. Runs inside a graph, like `Attack.perturb`."""
 
     def climb(images: tf.Tensor, step: tf.Tensor) -> Ascent:
         draws, step_seed = attack.eot_samples, fold_in(seed, 1, step)
@@ -70,7 +70,7 @@ def _move(
     momentum: tf.Tensor,
     epsilon: tf.Tensor,
 ) -> tf.Tensor:
-    """A projected step, mixed with the one before."""
+    """Return the images after a projected step, mixed with the step before."""
 
     def project(moved: tf.Tensor) -> tf.Tensor:
         return tf.clip_by_value(images + ball.project(moved - images, epsilon), 0.0, 1.0)
@@ -80,7 +80,10 @@ def _move(
 
 
 def checkpoint_periods(steps: int) -> list[int]:
-    """Per step, 0, or at a checkpoint the number of steps since the last one (for 100 steps: at 22, 41, 57, ...)."""
+    """Return a number for each step: at a checkpoint, the number of steps since the last checkpoint; otherwise 0.
+
+    For 100 steps the checkpoints are at 22, 41, 57, ...
+    """
     period, least, decrease = (max(int(share * steps), 1) for share in (0.22, 0.06, 0.03))
     periods, since = [0] * steps, 0
     for step in range(steps):

@@ -1,37 +1,43 @@
-"""The geometry of an attack: l-infinity and l2 balls around images, each in three functions."""
+"""The geometry of an attack: l-infinity and l2 balls around images, each in five methods."""
 
 from typing import Protocol
 
 import tensorflow as tf
 
-from wca_tf.seeds import fold_in, normal_by_index, uniform_by_index
+from wca_tf.core.seeds import fold_in, normal_by_index, uniform_by_index
 
 
 class Ball(Protocol):
     """A norm's ball around each image; epsilon is its radius in the images' [0, 1] units."""
 
     def project(self, perturbation: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        """The nearest perturbation [B, H, W, channels] of norm at most epsilon."""
+        """Return the nearest perturbation [B, H, W, channels] of norm at most epsilon."""
 
     def steepest_step(self, gradient: tf.Tensor) -> tf.Tensor:
-        """The perturbation of norm 1 along which a function with this gradient grows most; zero for gradient zero."""
+        """Return the perturbation of norm 1 along which a function with this gradient grows most.
+
+        It is zero where the gradient is zero.
+        """
 
     def random_start(
         self, seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor
     ) -> tf.Tensor:
-        """Perturbations [B, *shape] uniform in the ball; row b depends on `seed` and `indices[b]` alone."""
+        """Return perturbations [B, *shape], uniform in the ball; row b depends on `seed` and `indices[b]` alone."""
 
     def random_direction(
         self, seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor
     ) -> tf.Tensor:
-        """Perturbations [B, *shape] of norm epsilon, Auto-PGD's start; row b depends on `seed` and `indices[b]`."""
+        """Return perturbations [B, *shape] of norm epsilon, from which Auto-PGD starts.
+
+        Row b depends on `seed` and `indices[b]` alone.
+        """
 
     def distance(self, perturbation: tf.Tensor) -> tf.Tensor:
-        """The norm of each perturbation, [B]."""
+        """Return the norm of each perturbation, [B]."""
 
 
 class LinfBall:
-    """max |δ| ≤ epsilon."""
+    """The ball max |δ| ≤ epsilon."""
 
     def project(self, perturbation: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
         return tf.clip_by_value(perturbation, -epsilon, epsilon)
@@ -55,7 +61,7 @@ class LinfBall:
 
 
 class L2Ball:
-    """√Σδ² ≤ epsilon."""
+    """The ball √Σδ² ≤ epsilon."""
 
     def project(self, perturbation: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
         return perturbation * tf.minimum(1.0, tf.math.divide_no_nan(epsilon, self._norms(perturbation)))

@@ -8,22 +8,23 @@ import tensorflow as tf
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.declarations import CarliniWagner
 from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target, open_rows
-from wca_tf.seeds import fold_in
 
-# Keeps pixels of 0 and 1 at finite places in tanh space.
+# Keeps pixels of 0 and 1 finite in tanh space.
 SHRINK = 0.999999
-# Adam's (Kingma & Ba, 2015), as in the authors' code.
+# The parameters of Adam (Kingma & Ba, 2015), as in the authors' code.
 BETA_1, BETA_2, TINY = 0.9, 0.999, 1e-8
-# A search stops when the least loss so far has not fallen below this share of itself over half of its steps, looked at
-# ten times a search: less patience mistakes Adam's overshoot behind the boundary for the end.
+# The least loss so far is checked ten times a search. A search stops after five checks in a row, half of its steps, at
+# which the loss was not below this share of its value at the check before. With less patience, Adam's overshoot behind
+# the boundary is mistaken for the end.
 PROGRESS = 0.9999
 CHECKS = 10
 PATIENCE = 5
 
 
 class _Search(NamedTuple):
-    """Adam's state in tanh space, per image, and for how long the loss has not fallen."""
+    """The state of Adam in tanh space for each image, and the number of checks since the loss last fell."""
 
     w: tf.Tensor
     mean: tf.Tensor
@@ -37,7 +38,7 @@ class _Search(NamedTuple):
         return self.stale_checks < PATIENCE
 
     def where(self, condition: tf.Tensor, other: "_Search") -> "_Search":
-        """Return this where `condition` [B], else `other`."""
+        """Return this state where `condition` [B] is true, else `other`."""
         return _Search(
             *(
                 tf.where(tf.reshape(condition, [-1] + [1] * (mine.shape.rank - 1)), mine, theirs)
@@ -49,7 +50,7 @@ class _Search(NamedTuple):
 def carlini_wagner(
     attack: CarliniWagner, target: Target, batch: Batch, seed: tf.Tensor
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Return the nearest images found, and where one was found; inside a graph, as `Attack.perturb`."""
+    """Return the nearest images found, and where one was found. Runs inside a graph, like `Attack.perturb`."""
     best = batch.images
     best_square = tf.fill([tf.shape(best)[0]], math.inf)
     constant = tf.fill(tf.shape(best_square), attack.initial_constant)
@@ -59,7 +60,7 @@ def carlini_wagner(
         lower = tf.where(found, lower, tf.maximum(lower, constant))
         upper = tf.where(found, tf.minimum(upper, constant), upper)
         constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
-    images = tf.where(per_image(best_square > 0), best, batch.images)  # to tanh space and back is not the identity
+    images = tf.where(per_image(best_square > 0), best, batch.images)  # mapping to tanh space and back is inexact
     return images, {"found": tf.cast(best_square < math.inf, tf.int32)}
 
 
@@ -72,7 +73,11 @@ def _search(
     best_square: tf.Tensor,
     seed: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One descent with these constants: (nearest images found so far, their ‖δ‖², whether this search found)."""
+    """Run one descent with these constants.
+
+    Returns:
+        (nearest images found so far, their ‖δ‖², whether this search found an image).
+    """
     start = tf.atanh((2 * batch.images - 1) * SHRINK)
     origin = _to_images(start)
     still = tf.zeros_like(start)
@@ -107,7 +112,7 @@ def _search(
 def _descend(
     attack: CarliniWagner, state: _Search, rows: tf.Tensor, gradient: tf.Tensor, loss: tf.Tensor, step: tf.Tensor
 ) -> _Search:
-    """A step of Adam at `rows`, and the end of searches whose loss no longer falls."""
+    """Return the state after a step of Adam at `rows`; a search ends when its loss no longer falls."""
     mean = BETA_1 * tf.gather(state.mean, rows) + (1 - BETA_1) * gradient
     square = BETA_2 * tf.gather(state.square, rows) + (1 - BETA_2) * tf.square(gradient)
     time = tf.cast(step + 1, tf.float32)

@@ -1,12 +1,15 @@
-"""What goes into an attack and what comes out of it, checked by code that is not the attack's, in NumPy."""
+"""Checks of the arguments and of the result of an attack, by code that is not the attack's.
+
+The result is checked in NumPy.
+"""
 
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.core.errors import InputError
 from wca_tf.data.examples import check_labels
-from wca_tf.errors import InputError
 
-# Rounding of x + δ to float32.
+# Allows for the rounding of x + δ to float32.
 TOLERANCE = 1e-6
 
 
@@ -21,7 +24,12 @@ def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray) -> 
 
 
 def check_targets(targeted: bool, targets: tf.Tensor | None, labels: np.ndarray, num_classes: int) -> np.ndarray | None:
-    """The targets as an array; raises InputError unless they are there for a targeted attack, and for it alone."""
+    """Return the targets as an array; `None` for an attack that is not targeted.
+
+    Raises:
+        InputError: a targeted attack has no targets, or any other attack has some; the targets are not whole numbers
+            [B], not classes, or equal to the labels.
+    """
     if targeted != (targets is not None):
         needs = "a targeted attack expects targets=[B classes], received none"
         raise InputError(needs if targeted else "an attack with targeted=False expects no targets, received some")
@@ -39,7 +47,7 @@ def check_result(adversarial: tf.Tensor, images: tf.Tensor, norm: str = "", epsi
     """Raise RuntimeError when adversarial images are out of [0, 1], or farther than `epsilon` from `images`.
 
     Args:
-        norm: "linf", "l2", "l0" (pixels that changed in any channel), or "" for no reach.
+        norm: "linf", "l2", "l0" (pixels that changed in any channel), or "" for an attack without a limit.
     """
     result = adversarial.numpy().astype(np.float64)
     if result.shape != images.shape or not ((result >= 0) & (result <= 1)).all():

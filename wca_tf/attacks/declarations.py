@@ -1,7 +1,7 @@
 """The attacks' options, each declared once, and their names in `--attacks`. This module is free of TensorFlow.
 
-The paper's attacks have its parameters (section 4.1), the others their authors'. Each class says in `perturb` where its
-algorithm is.
+The attacks of the paper have the paper's parameters (section 4.1), other attacks those of their authors. The method
+`perturb` imports the module of the algorithm.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wca_tf.attacks.attack import OBJECTIVES, Attack, BallAttack, WorstCase
-from wca_tf.options import option
+from wca_tf.core.options import option
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -44,7 +44,7 @@ class ProjectedGradient(BallAttack):
 class RestartedPGD(WorstCase):
     """Projected gradient from several random starts, of which the worst counts for each image.
 
-    One start alone is `ProjectedGradient`: every image is attacked, and nothing is compared.
+    With one start the attack is `ProjectedGradient`: every image is attacked, and no results are compared.
     """
 
     objective: str = option("ce", "what the steps climb", choices=OBJECTIVES)
@@ -56,7 +56,7 @@ class RestartedPGD(WorstCase):
 
     @property
     def once(self) -> ProjectedGradient:
-        """A single start."""
+        """The attack from a single start."""
         shared = {name: value for name, value in self.options().items() if name not in ("restarts", "bound")}
         return ProjectedGradient(**shared)
 
@@ -70,10 +70,10 @@ class RestartedPGD(WorstCase):
     def perturb(
         self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
     ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
-        from wca_tf.seeds import fold_in
+        from wca_tf.core.seeds import fold_in
 
         if self.restarts == 1:
-            # The seed of the first of several, so that more starts leave no image better.
+            # The seed of the first of several starts, so that more starts never make the attack weaker.
             return self.once.perturb(target, batch, epsilon, fold_in(seed, 0, 0))
         return super().perturb(target, batch, epsilon, seed)
 
@@ -112,17 +112,22 @@ class AutoAttackRand(WorstCase):
 
     @property
     def gradient_objective(self) -> str:
-        return "ce"  # what it climbs first
+        return "ce"  # the objective of its first attack
 
 
 @dataclasses.dataclass(frozen=True)
 class Adaptive(WorstCase):
     """The attack to quote: a cascade of attacks that know the defence, and one without gradients.
 
-    In this order, each on the images that the ones before left: z_margin (the margin averaged over draws, of a net
-    whose logits are not Gaussian); Auto-PGD on DLR (on the margin, of fewer than three classes); projected gradient on
-    the margin of the net without its noise; transfer from that net, by projected gradient on its DLR; Square. Where no
-    net without noise is known, both in the middle are left out; of a net that has no noise, transfer is.
+    The attacks run in this order, each on the images that the attacks before it did not break:
+
+    1. z_margin; for a net whose logits are not Gaussian, the margin averaged over draws;
+    2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws;
+    3. projected gradient on the margin of the net without its noise;
+    4. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
+    5. Square.
+
+    Where no net without noise is known, 3 and 4 are left out. For a net that has no noise, 4 is left out.
     """
 
     steps: int = option(40, "of each attack by projected gradient", quick=10)
@@ -152,16 +157,16 @@ class Adaptive(WorstCase):
 
     @property
     def gradient_objective(self) -> str:
-        return "margin"  # what never saturates, and every net has
+        return "margin"  # it never saturates, and every net has it
 
 
 @dataclasses.dataclass(frozen=True)
 class CarliniWagner(Attack):
     """The nearest image in l2 on which the net errs with confidence: ‖δ‖² + c max(margin + confidence, 0) is minimised.
 
-    The margin is the objective's negative: by default the mean over draws of h_y − max_j≠y h_j. An image counts as
-    found when its margin is below −confidence; one that is not found is returned as it was. The draws are the same in
-    every step, so that the success test does not pick a lucky one.
+    The margin is the negative of the objective: by default the mean over draws of h_y − max_j≠y h_j. An image counts as
+    found when its margin is below −confidence. An image that is not found is returned unchanged. The draws are the same
+    in every step, so that the test for success does not pick a step with lucky draws.
     """
 
     confidence: float = option(0.0, "κ, in logits (in standard deviations for objective z_margin)", minimum=0)
@@ -189,10 +194,10 @@ class CarliniWagner(Attack):
 class NPixel(Attack):
     """At most `pixels` pixels in any colour, by differential evolution: a black box.
 
-    Objective "probability" is the paper's protocol (section 4.1): the label's softmax probability, averaged over draws;
-    an image is done when its P(correct), over the same draws, is at most `bound`, or when its population has converged,
-    which a net whose softmax saturates does at once. "margin" is the margin of logits, averaged over draws; every image
-    gets all generations.
+    Objective "probability" is the paper's protocol (section 4.1): the label's softmax probability, averaged over draws.
+    The search for an image ends when its P(correct), over the same draws, is at most `bound`, or when its population
+    has converged. On a net whose softmax saturates, the population converges at once. Objective "margin" is the margin
+    of logits, averaged over draws; every image gets all generations.
     """
 
     pixels: int = option(1, "n, at most")
@@ -296,11 +301,11 @@ class NamedAttack:
     """A name in `--attacks`.
 
     Attributes:
-        kind: its class, which declares its options.
-        description: what it is, in a line.
-        source: where it was published.
-        group: where it stands in tables.
-        defaults: the options in which it differs from its class's defaults.
+        kind: the class of the attack, which declares its options.
+        description: the attack in a line.
+        source: the publication.
+        group: the group of the attack in tables.
+        defaults: the options whose values differ from the defaults of the class.
     """
 
     kind: type[Attack]
@@ -311,7 +316,7 @@ class NamedAttack:
 
     @property
     def in_paper(self) -> bool:
-        """Whether the paper has it, with these defaults."""
+        """Return whether the paper has this attack, with these defaults."""
         return self.group in (WHITE_BOX, BLACK_BOX) and self.kind is not RandomSampling
 
 

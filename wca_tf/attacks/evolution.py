@@ -1,8 +1,9 @@
-"""Differential evolution (Storn & Price, 1997), best/1/bin, of many problems at once as one graph.
+"""Differential evolution (Storn & Price, 1997), best/1/bin, for many problems at once as one graph.
 
-The same rules as SciPy's `differential_evolution(strategy="best1bin", updating="deferred")` with a constant mutation:
-a Latin hypercube to start with, binomial crossover with one coordinate forced, coordinates that leave the unit cube
-drawn again, and the same criterion of convergence, which is the WCA paper's (section 4.1).
+The rules are those of SciPy's `differential_evolution(strategy="best1bin", updating="deferred")` with a constant
+mutation. The search starts from a Latin hypercube. The crossover is binomial, with one coordinate forced. Coordinates
+that leave the unit cube are drawn again. The criterion of convergence is SciPy's too, and the WCA paper uses it
+(section 4.1).
 """
 
 import dataclasses
@@ -12,20 +13,20 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from wca_tf.attacks.batch import replace_rows
-from wca_tf.seeds import fold_in, uniform_by_index
+from wca_tf.core.seeds import fold_in, uniform_by_index
 
 # (candidates [R, N, dimensions] in [0, 1], rows [R]) -> (energies [R, N], whether each candidate solves its problem).
 Energy = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 class Evolved(NamedTuple):
-    """The outcome, per problem.
+    """The outcome for each problem.
 
     Attributes:
-        best: [B, dimensions], the candidate of least energy; of those that solve the problem, where there are any.
-        energy: [B], its energy.
-        solved: [B], whether it solves its problem.
-        generations: [B], how many were spent.
+        best: [B, dimensions], the candidate of least energy. Where some candidates solve the problem, only these count.
+        energy: [B], the energy of `best`.
+        solved: [B], whether `best` solves its problem.
+        generations: [B], the number of generations spent.
     """
 
     best: tf.Tensor
@@ -36,15 +37,15 @@ class Evolved(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DifferentialEvolution:
-    """Minimises energies over the unit cube. A problem ends when it is solved, or its population's energies agree.
+    """A minimiser over the unit cube. A problem ends when it is solved, or when its population's energies agree.
 
     Attributes:
         population: N, candidates per problem, 4 or more.
-        generations: at most so many.
+        generations: the largest number of generations.
         crossover: the probability that a coordinate is the mutant's, in [0, 1].
         mutation: the weight of the difference of two candidates.
         tolerance: a population has converged when the standard deviation of its energies is at most this share of
-            their mean's absolute value; None: it never has.
+            their mean's absolute value; `None`: a population never converges.
     """
 
     population: int
@@ -61,14 +62,15 @@ class DifferentialEvolution:
         seed: tf.Tensor,
         rows_of: Callable[[tf.Tensor], tf.Tensor] = lambda still_open: tf.where(still_open)[:, 0],
     ) -> Evolved:
-        """Evolve one population per index, for use inside a graph; `seed` and the index decide its random numbers.
+        """Evolve one population per index. Runs inside a graph; `seed` and the index decide the random numbers.
 
         Args:
-            energy: see there.
-            dimensions: of a candidate.
+            energy: see `Energy`.
+            dimensions: number of coordinates of a candidate.
             indices: whole numbers [B].
             seed: int32[2].
-            rows_of: which problems to ask about, from bool [B]: those that have not ended, at least.
+            rows_of: bool [B], whether each problem is open -> the problems to compute energies for, at least the open
+                ones.
         """
         population = self._latin_hypercube(fold_in(seed, 0), indices, dimensions)
         energies, solves = energy(population, tf.range(tf.size(indices)))
@@ -97,16 +99,16 @@ class DifferentialEvolution:
         )
 
     def _latin_hypercube(self, seed: tf.Tensor, indices: tf.Tensor, dimensions: int) -> tf.Tensor:
-        """[B, N, dimensions]: along each dimension one candidate in each of N equal parts."""
+        """Return candidates [B, N, dimensions]: along each dimension, one candidate in each of N equal parts."""
         draws = uniform_by_index(seed, indices, (2, dimensions, self.population))
         ranks = tf.cast(tf.argsort(tf.argsort(draws[:, 0])), tf.float32)  # float: oneDNN complains of whole numbers
         return tf.transpose((ranks + draws[:, 1]) / self.population, [0, 2, 1])
 
     def _trials(self, parents: tf.Tensor, leaders: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """leader + mutation · (one − another), crossed with the parent."""
+        """Return leader + mutation · (one − another), crossed with the parent."""
         count, dimensions = parents.shape[1:]
         draws = uniform_by_index(seed, indices, (count, 2 * dimensions + 3))
-        # Offsets from the parent, in a ring: two candidates that are neither the parent nor each other.
+        # Offsets from the parent in a ring, which give two different candidates, neither of them the parent.
         one = 1 + _whole(draws[..., 0], count - 1)
         another = 1 + _whole(draws[..., 1], count - 2)
         another += tf.cast(another >= one, tf.int32)
@@ -125,16 +127,16 @@ class DifferentialEvolution:
 
 
 def _leader(energies: tf.Tensor, solves: tf.Tensor) -> tf.Tensor:
-    """[B]: the least energy's place, among those that solve where there are any."""
+    """Return the place of the least energy, [B]; where some candidates solve their problem, among these only."""
     eligible = solves | ~tf.reduce_any(solves, axis=1, keepdims=True)
     return tf.argmin(tf.where(eligible, energies, energies.dtype.max), axis=1)
 
 
 def _best(population: tf.Tensor, energies: tf.Tensor, solves: tf.Tensor) -> tf.Tensor:
-    """[B, 1, dimensions]."""
+    """Return the leader of each population, [B, 1, dimensions]."""
     return tf.gather(population, _leader(energies, solves)[:, tf.newaxis], axis=1, batch_dims=1)
 
 
 def _whole(uniform: tf.Tensor, count: int) -> tf.Tensor:
-    """Whole numbers in [0, count) from numbers in [0, 1)."""
+    """Return whole numbers in [0, count) from numbers in [0, 1)."""
     return tf.minimum(tf.cast(uniform * tf.cast(count, tf.float32), tf.int32), count - 1)

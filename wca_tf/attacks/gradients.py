@@ -1,6 +1,7 @@
-"""Means over draws of objectives and their gradients: one backward pass of the backbone, whatever the number of draws.
+"""Means over draws of objectives and their gradients.
 
-All functions are for use inside a graph.
+Where the noise enters in the head, a mean takes one backward pass of the backbone, whatever the number of draws. All
+functions are for use inside a graph.
 """
 
 import math
@@ -11,26 +12,26 @@ import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.objectives import OBJECTIVES, survival_of
+from wca_tf.core.seeds import make_seed
 from wca_tf.nets.targets import CHEAP_DRAWS, Target
-from wca_tf.seeds import make_seed
 
 ZERO = tf.UnconnectedGradients.ZERO
-SMALLEST = 2.0**-120  # what is below float32's normal numbers, 2⁻¹²⁶, counts as zero on a CPU
+MIN_GRADIENT = 2.0**-120  # a CPU takes numbers below float32's normal ones, 2⁻¹²⁶, as zero
 
 
 class Survival(NamedTuple):
-    """How far images are from what the attack wants: smaller is better for the attacker.
+    """The distance of images from the attack's goal: smaller is better for the attacker.
 
     Attributes:
-        probability: share of draws [B] under which the attack fails.
-        margin: mean difference of logits [B] by which it does; decides between equal probabilities.
+        probability: [B], share of draws under which the attack fails.
+        margin: [B], mean difference of logits by which the attack fails; it decides between equal probabilities.
     """
 
     probability: tf.Tensor
     margin: tf.Tensor
 
     def below(self, other: "Survival") -> tf.Tensor:
-        """bool [B]: where this is better for the attacker than `other`."""
+        """Return bool [B], where this is better for the attacker than `other`."""
         nearer = (self.probability == other.probability) & (self.margin < other.margin)
         return (self.probability < other.probability) | nearer
 
@@ -38,24 +39,24 @@ class Survival(NamedTuple):
         return Survival(tf.gather(self.probability, rows), tf.gather(self.margin, rows))
 
     def replace(self, rows: tf.Tensor, new: "Survival") -> "Survival":
-        """This with `new` at `rows`."""
+        """Return this survival with `new` at `rows`."""
         return Survival(
             replace_rows(self.probability, rows, new.probability), replace_rows(self.margin, rows, new.margin)
         )
 
     def where(self, condition: tf.Tensor, other: "Survival") -> "Survival":
-        """This where `condition` [B], else `other`."""
+        """Return this survival where `condition` [B] is true, else `other`."""
         return Survival(*(tf.where(condition, mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
 class Ascent(NamedTuple):
-    """An objective at some images.
+    """An objective and its gradient at some images.
 
     Attributes:
-        values: [B].
+        values: [B], the objective.
         gradient: [B, H, W, channels].
-        features: the target's.
-        survival: under the same draws.
+        features: the target's features of the images.
+        survival: the survival of the images, under the same draws.
     """
 
     values: tf.Tensor
@@ -67,10 +68,10 @@ class Ascent(NamedTuple):
 def expected_gradient(
     target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, *, objective: str, draws: int
 ) -> Ascent:
-    """The objective's mean over draws and its gradient at `images`, perturbed images of `batch`.
+    """Return the objective's mean over draws and its gradient at `images`, perturbed images of `batch`.
 
-    The draws meet the features, so that noise in the head costs one pass for any number of draws. A net whose draws
-    cost passes gets them in parts of `draws_per_pass`, whose gradients are averaged.
+    The draws are applied to the features, so that noise in the head costs one pass for any number of draws. Where draws
+    cost passes, they are made in parts of `draws_per_pass`, and the gradients of the parts are averaged.
     """
     indices = drawn_for(batch, draws)
     with tf.GradientTape(watch_accessed_variables=False) as outer:
@@ -88,7 +89,7 @@ def expected_gradient(
     values, feature_gradient, held, margin = mean_over_draws(part, target, draws)
     gradient = feature_gradient
     if features is not images:
-        # In units of its own size, as a backbone in float16 would lose a small one. Powers of two change no float32.
+        # Scaled by its size, as a backbone in float16 would lose a small gradient. Powers of two are exact in float32.
         unit = _power_of_two(tf.reduce_max(tf.abs(feature_gradient), axis=range(1, feature_gradient.shape.rank)))
         in_units = feature_gradient / tf.reshape(unit, [-1, *[1] * (feature_gradient.shape.rank - 1)])
         gradient = per_image(unit) * outer.gradient(features, images, in_units, unconnected_gradients=ZERO)
@@ -97,21 +98,25 @@ def expected_gradient(
 
 
 def drawn_for(batch: Batch, draws: int) -> tf.Tensor | None:
-    """Return `indices` for `Target.logits`: few draws differ from image to image, of many all images share one set.
+    """Return the argument `indices` of `Target.logits`.
 
-    The error of few draws that all images share would not average out over images.
+    It is `None` for `CHEAP_DRAWS` or more: all images share them. Fewer draws differ from image to image: the error of
+    few draws that all images share would not average out over images.
     """
     return batch.indices if draws < CHEAP_DRAWS else None
 
 
 def _power_of_two(size: tf.Tensor) -> tf.Tensor:
-    """The power of two next to each size, 0 or more; of those too small to divide by, the smallest that is not."""
-    exponent = tf.math.round(tf.math.log(tf.maximum(size, SMALLEST)) / math.log(2))
+    """Return the power of two next to each size, 0 or more; 1 for a size of 0.
+
+    The result is at least `MIN_GRADIENT`, as smaller numbers are too small to divide by.
+    """
+    exponent = tf.math.round(tf.math.log(tf.maximum(size, MIN_GRADIENT)) / math.log(2))
     return tf.where(size > 0, tf.pow(2.0, exponent), 1.0)
 
 
 def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:
-    """Return how far images with these features are from what the attack wants."""
+    """Return the survival of images with these features."""
     indices = drawn_for(batch, draws)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -122,19 +127,22 @@ def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor,
 
 
 def _share(share: tf.Tensor, draws: int) -> tf.Tensor:
-    """The share of `draws` without the rounding of a mean of parts: equal numbers of draws are equal shares."""
+    """Return the share of `draws` without the rounding of a mean of parts: equal numbers of draws are equal shares."""
     return tf.round(share * draws) / draws
 
 
 def selection_survival(target: Target, ascent: Ascent, batch: Batch) -> Survival:
-    """To choose between images on: many common draws where they are cheap, else those that the gradient saw."""
+    """Return the survival by which to choose between images.
+
+    Where draws are cheap, it is over many draws that all images share; else over the draws that the gradient saw.
+    """
     if not target.cheap_draws:
         return ascent.survival
     return survival(target, ascent.features, batch, make_seed(0), target.cheap_draws)
 
 
 def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tuple[tf.Tensor, ...]:
-    """Mean over draws of what `part(target, number of draws)` returns, tensors that are means themselves."""
+    """Return the mean over draws of the tensors of `part(target, number of draws)`, which are means themselves."""
     most = target.draws_per_pass
     if most >= draws:
         return part(target, draws)

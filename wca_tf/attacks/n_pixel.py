@@ -9,8 +9,8 @@ from wca_tf.attacks.declarations import NPixel
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import drawn_for, mean_over_draws
 from wca_tf.attacks.objectives import survival_of
+from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target, open_rows
-from wca_tf.seeds import fold_in
 
 # Candidate images in memory at a time.
 IMAGES_PER_PASS = 1000
@@ -18,7 +18,7 @@ CONVERGED = 0.01  # SciPy's tolerance, which is the paper's criterion of converg
 
 
 def n_pixel(attack: NPixel, target: Target, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Return painted images, and the generations of each; inside a graph, as `Attack.perturb`."""
+    """Return painted images, and the number of generations of each. Runs inside a graph, like `Attack.perturb`."""
     channels = batch.images.shape[3]
 
     def energy(candidates: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -46,7 +46,10 @@ def n_pixel(attack: NPixel, target: Target, batch: Batch, seed: tf.Tensor) -> tu
 def _judge(
     attack: NPixel, target: Target, batch: Batch, vectors: tf.Tensor, owners: tf.Tensor, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return (energy [R], whether solved [R]) of the images of `owners` [R] painted by `vectors`, in parts."""
+    """Return (energy [R], whether it is solved [R]) of the images of `owners` [R], painted by `vectors`.
+
+    The images are painted in parts of `IMAGES_PER_PASS`.
+    """
     count = tf.shape(vectors)[0]
     parts = -(-count // IMAGES_PER_PASS)
     energies, solves = tf.TensorArray(tf.float32, parts), tf.TensorArray(tf.bool, parts)
@@ -74,7 +77,7 @@ def _outcome(
 
 
 def _energy(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """P(label) [R], or 1 − P(target), by softmax, averaged over the draws of logits [S, R, C]."""
+    """Return P(label) [R], or 1 − P(target), by softmax, averaged over the draws of logits [S, R, C]."""
     classes = batch.labels if batch.targets is None else batch.targets
     chosen = tf.one_hot(classes, logits.shape[-1])
     probability = tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(logits) * chosen, axis=-1), axis=0)
@@ -82,9 +85,10 @@ def _energy(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
 
 
 def paint(images: tf.Tensor, vectors: tf.Tensor) -> tf.Tensor:
-    """Images [R, H, W, channels] with pixels set as vectors [R, n (2 + channels)] in [0, 1] say: row, column, colour.
+    """Return images [R, H, W, channels] with pixels set by vectors [R, n (2 + channels)] in [0, 1].
 
-    Of two on the same place the later one counts.
+    A vector has the row, the column and the colour of each of n pixels. Where two pixels are in the same place, the
+    later one counts.
     """
     height, width, channels = images.shape[1:]
     count = tf.shape(images)[0]

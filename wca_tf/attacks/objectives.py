@@ -1,64 +1,63 @@
-"""What an attack maximises: one number per image, larger where the net is nearer to an error.
+"""The objectives that attacks maximise: one number per image, larger where the net is nearer to an error.
 
-Each objective is a function (target, features, logits [S, B, C], batch) -> [B], a mean over the S draws or without any,
-so that the mean of an objective over parts of the draws is the objective over all of them. A targeted attack
-maximises the untargeted objective's negative at the class it wants.
+Each objective is a function (target, features, logits [S, B, C], batch) -> [B]. It is a mean over the S draws, or uses
+no draws. The mean of an objective over parts of the draws is therefore the objective over all draws. A targeted attack
+maximises the negative of the untargeted objective at the wanted class; DLR alone has another formula when targeted.
 """
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from wca_tf import alignment
 from wca_tf.attacks.batch import Batch
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import make_seed
+from wca_tf.gaussian import margins
 from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
-from wca_tf.seeds import make_seed
 
-# The target's type is each objective's own: `check_objective` says who can give what.
+# Objectives need targets of different types: `check_objective` says which target has which objective.
 Objective = Callable[..., tf.Tensor]
 
 
 def expected_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """Mean over draws of the cross-entropy: the paper's Expectation over Transformation (section 4.1)."""
+    """Return the mean over draws of the cross-entropy: the paper's Expectation over Transformation (section 4.1)."""
     sign, classes = _goal(batch)
     repeated = tf.repeat(classes[tf.newaxis], tf.shape(logits)[0], axis=0)
     return sign * tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
 
 
 def negative_expected_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """−mean over draws of min_j (h_y − h_j): the difference of logits of Carlini & Wagner, under EoT."""
+    """Return −mean over draws of min_j (h_y − h_j): the difference of logits of Carlini & Wagner, under EoT."""
     sign, classes = _goal(batch)
-    return -sign * tf.reduce_mean(alignment.margin(logits, classes), axis=0)
+    return -sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)
 
 
 def negative_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """−min_j (mu_y − mu_j), noise-free where the target allows, else the mean over draws. It never saturates."""
+    """Return −min_j (mu_y − mu_j), noise-free for Gaussian logits, else the mean over draws. It never saturates."""
     if not is_gaussian(target):
         return negative_expected_margin(target, features, logits, batch)
     sign, classes = _goal(batch)
-    return -sign * alignment.margin(target.noise_free_logits(features), classes)
+    return -sign * margins.margin(target.noise_free_logits(features), classes)
 
 
 def negative_z_margin(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """−z-margin, smooth over rivals: Theorem 1's ratio, which knows the noise and does not saturate.
+    """Return −z-margin, smooth over rivals: the ratio of Theorem 1, which knows the noise and does not saturate.
 
-    Its steps are stronger than those of the hard minimum, whose nearest rival changes from step to step.
+    Its steps are stronger than the steps of the hard minimum, whose nearest rival changes from step to step.
     """
     sign, classes = _goal(batch)
-    return -sign * alignment.soft_z_margin(
-        target.noise_free_logits(features), classes, target.difference_scale(features)
-    )
+    return -sign * margins.soft_z_margin(target.noise_free_logits(features), classes, target.difference_scale(features))
 
 
 def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """DLR (Croce & Hein, ICML 2020), mean over draws: −(z_y − max_j≠y z_j) / (z_π1 − z_π3).
+    """Return DLR (Croce & Hein, ICML 2020), mean over draws: −(z_y − max_j≠y z_j) / (z_π1 − z_π3).
 
-    Targeted: −(z_y − z_t) / (z_π1 − (z_π3 + z_π4)/2). Unlike cross-entropy it does not change with the logits' scale.
+    z_π1, z_π2, ... are the logits from the largest down. Targeted: −(z_y − z_t) / (z_π1 − (z_π3 + z_π4)/2). Unlike
+    cross-entropy, DLR does not change with the scale of the logits.
     """
     ordered = tf.sort(logits, axis=-1, direction="DESCENDING")
     if batch.targets is None:
-        ratio = alignment.margin(logits, batch.labels) / (ordered[..., 0] - ordered[..., 2] + 1e-12)
+        ratio = margins.margin(logits, batch.labels) / (ordered[..., 0] - ordered[..., 2] + 1e-12)
     else:
         wanted = tf.reduce_sum(logits * tf.one_hot(batch.targets, logits.shape[-1]), axis=-1)
         label = tf.reduce_sum(logits * tf.one_hot(batch.labels, logits.shape[-1]), axis=-1)
@@ -76,7 +75,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def check_objective(objective: str, target: Target, images: tf.Tensor, targeted: bool = False) -> None:
-    """Raise InputError when the target cannot give what the objective needs; for use before a graph is traced."""
+    """Raise InputError when the target does not have the objective. For use before a graph is traced."""
     if objective not in OBJECTIVES:
         raise InputError(f"expected an objective among {', '.join(OBJECTIVES)}; received {objective!r}")
     if objective == "z_margin" and not is_gaussian(target):
@@ -89,21 +88,21 @@ def check_objective(objective: str, target: Target, images: tf.Tensor, targeted:
 
 
 def num_classes_of(target: Target, images: tf.Tensor) -> int:
-    """Return C; a target that does not know it yet is told what the logits of an image say."""
+    """Return C; a target that does not know C yet gets it from the logits of an image."""
     if target.num_classes is None:
         target.num_classes = int(target.logits(target.features(images[:1]), make_seed(0), 1).shape[-1])
     return target.num_classes
 
 
 def _goal(batch: Batch) -> tuple[float, tf.Tensor]:
-    """(1, label): away from the label; (−1, target): towards the target."""
+    """Return (1, label) to move away from the label, or (−1, target) to move towards the target."""
     return (1.0, batch.labels) if batch.targets is None else (-1.0, batch.targets)
 
 
 def survival_of(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-    """(share of draws [B] in which the attack fails, mean margin [B] by which it does), from logits [S, B, C]."""
+    """Return (share of draws [B] where the attack fails, mean margin [B] by which it fails), from logits [S, B, C]."""
     logits = tf.debugging.check_numerics(logits, "the attack's logits")
     sign, classes = _goal(batch)
     is_class = tf.cast(tf.argmax(logits, axis=-1) == classes, tf.float32)
     held = is_class if batch.targets is None else 1 - is_class
-    return tf.reduce_mean(held, axis=0), sign * tf.reduce_mean(alignment.margin(logits, classes), axis=0)
+    return tf.reduce_mean(held, axis=0), sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)

@@ -1,7 +1,7 @@
 """Projected gradient ascent: FGSM, BIM, PGD, and the adaptive margin attacks, in one loop.
 
-FGSM (Goodfellow et al., ICLR 2015) is one step of size epsilon; BIM (Kurakin et al., ICLR 2016) several smaller ones;
-PGD (Madry et al., ICLR 2018) starts at random in the ball. EoT (Athalye et al., ICML 2018) is in the objective.
+FGSM (Goodfellow et al., ICLR 2015) is one step of size epsilon. BIM (Kurakin et al., ICLR 2017) takes several smaller
+steps. PGD (Madry et al., ICLR 2018) starts at random in the ball. EoT (Athalye et al., ICML 2018) is in the objective.
 """
 
 import tensorflow as tf
@@ -10,8 +10,8 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target
-from wca_tf.seeds import fold_in
 
 
 def projected_gradient(
@@ -23,12 +23,12 @@ def projected_gradient(
     *,
     sum_gradients: bool = False,
 ) -> tf.Tensor:
-    """Return images after steps of steepest ascent, each projected to the ball and to [0, 1]; inside a graph.
+    """Return images after steps of steepest ascent, each projected to the ball and to [0, 1]. Runs inside a graph.
 
     Args:
         attack: the options.
         target, batch, epsilon, seed: as for `Attack.perturb`.
-        sum_gradients: a step climbs the sum of all gradients so far, not the last one.
+        sum_gradients: whether a step follows the sum of all gradients so far, instead of the last gradient.
     """
     ball = BALLS[attack.norm]
     adversarial = batch.images

@@ -1,4 +1,4 @@
-"""Random points of the ball, of which the worst counts: what other attacks must beat (criterion 4 of the paper)."""
+"""Random points of the ball. The worst one counts, and other attacks must beat it (criterion 4 of the paper)."""
 
 import tensorflow as tf
 
@@ -6,14 +6,18 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch, per_image
 from wca_tf.attacks.declarations import RandomSampling
 from wca_tf.attacks.gradients import survival
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.targets import Target
-from wca_tf.seeds import fold_in, make_seed
 
 
 def random_sampling(
     attack: RandomSampling, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
-    """Return the worst of uniform points by P(correct) over draws, then by the margin; as `Attack.perturb`."""
+    """Return the worst of uniform points and the image itself, for each image.
+
+    The worst has the least P(correct) over draws; the margin decides between equal probabilities. Runs inside a graph,
+    like `Attack.perturb`.
+    """
     draws = max(attack.eot_samples, target.cheap_draws)
     worst = batch.images
     held = survival(target, target.features(worst), batch, make_seed(0), draws)

@@ -1,4 +1,4 @@
-"""An attack on a target: inputs checked, one graph for all radii, the result checked from outside."""
+"""A run of an attack on a target: it checks the inputs, runs one graph for all radii, and checks the result."""
 
 import functools
 import math
@@ -13,18 +13,18 @@ from wca_tf.attacks.checks import check_inputs, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.sharding import sharded_graph
+from wca_tf.core.errors import InputError, NonFiniteError
+from wca_tf.core.seeds import make_seed
 from wca_tf.data.examples import check_labels
-from wca_tf.errors import InputError, NonFiniteError
 from wca_tf.nets.targets import Target
-from wca_tf.seeds import make_seed
 
 
 class Perturbed(NamedTuple):
-    """What `perturb` made.
+    """The result of `perturb`.
 
     Attributes:
         images: float32 [B, H, W, channels].
-        told: whole numbers [B] by the name of an attribute of `AttackResult`: found, generations.
+        told: whole numbers [B] for some attributes of `AttackResult`, by name: found, generations.
     """
 
     images: tf.Tensor
@@ -41,7 +41,10 @@ def perturbed(
     seed: int | tf.Tensor,
     targets: Any = None,
 ) -> Perturbed:
-    """Return an attack's images, not judged; arguments and errors are those of `Attack.__call__`, images float32."""
+    """Return an attack's images, which are not judged.
+
+    Arguments and errors are those of `Attack.__call__`, with a target in place of a model, and images float32.
+    """
     images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
     check_inputs(images, labels, indices)
     radius = _checked_radius(attack, epsilon)
@@ -55,7 +58,7 @@ def perturbed(
     try:
         adversarial, told = _graph(attack)(target, batch, tf.constant(radius, tf.float32), make_seed(seed))
     except tf.errors.InvalidArgumentError as error:
-        if "the attack's" not in str(error):  # what `check_numerics` says, the one way in which TensorFlow tells
+        if "the attack's" not in str(error):  # the message of `check_numerics` is TensorFlow's only sign
             raise
         raise NonFiniteError("expected finite gradients and logits, received NaN or Inf: the net overflows") from None
     attack.check_reach(adversarial, images, radius)
@@ -70,9 +73,9 @@ def zero_gradients(
     seed: int | tf.Tensor,
     targets: tf.Tensor | None = None,
 ) -> np.ndarray | None:
-    """Return bool [B]: where the attack's gradient at `images` is zero in every pixel, so that it cannot move.
+    """Return bool [B]: where the attack's gradient at `images` is zero in every pixel, so that the attack cannot move.
 
-    None for an attack without gradients.
+    Return `None` for an attack without gradients.
     """
     objective = attack.gradient_objective
     if not objective:
@@ -95,7 +98,7 @@ def _checked_radius(attack: Attack, epsilon: float | None) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _graph(attack: Attack) -> Any:
-    """The attack as a graph, which all radii share."""
+    """Return the attack as a graph, which all radii share."""
 
     def perturb(
         target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor

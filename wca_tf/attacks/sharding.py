@@ -1,4 +1,4 @@
-"""Graphs over a batch of images whose rows are shared out to all replicas; the numbers are those of one device."""
+"""Graphs over a batch of images that divide its rows among all replicas; the numbers are those of one device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,15 @@ from wca_tf.nets.targets import Target
 
 
 def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph of `function`, traced once per target, shape of images and other arguments that are no tensors.
+    """Return a graph of `function`, traced once per target, shape of images and other arguments that are not tensors.
 
-    Under a strategy of several replicas each computes its share of the rows, the last one filled up, and all results
-    are gathered in the batch's order; every worker gets all. A net whose draws depend on an image's place in the
-    batch stays on one device.
+    Under a strategy of several replicas, each replica computes its share of the rows; the last share is filled up. All
+    results are gathered in the order of the batch, and every worker gets all of them. A net whose draws depend on an
+    image's place in the batch stays on one device.
 
     Args:
-        function: (target, batch, *others) -> tensors [B, ...], each row of which depends on its own row of the batch
-            and on `others` alone.
+        function: (target, batch, *others) -> tensors [B, ...]. Each row depends on the same row of the batch and on
+            `others` alone.
     """
     graph = tf.function(function, jit_compile=False)
 
@@ -43,5 +43,5 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
         return tf.nest.map_structure(lambda result: strategy.gather(result, axis=0)[:rows], results)
 
     for each in (graph, on_every_replica):
-        each._omit_frequent_tracing_warning = True  # a trace per net and attack is meant
+        each._omit_frequent_tracing_warning = True  # one trace per net and attack is intended
     return call

@@ -1,9 +1,9 @@
 """Square Attack (Andriushchenko et al., ECCV 2020): a black box, by random search over squares.
 
-On a random net all proposals of an image meet the same draws, so that a proposal is kept for what it changes and not
-for its luck. An attacker with the model can do so; the client of a server cannot repeat a draw. With `fresh` each
-proposal meets its own draws, and its mean loss is compared with the mean that its predecessor was kept for (Croce &
-Hein's variant for randomised defences): the luckiest so far, at which the search soon stalls.
+On a random net all proposals of an image meet the same draws. A proposal is then kept for its effect, and not for lucky
+draws. An attacker with the model can do so; the client of a server cannot repeat a draw. With `fresh` each proposal
+meets new draws, and its mean loss is compared with the mean loss of the proposal that was kept last (Croce & Hein's
+variant for randomised defences). That mean is the luckiest so far, so that the search soon stalls.
 """
 
 import itertools
@@ -15,18 +15,18 @@ import tensorflow as tf
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.declarations import Square
 from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.core.seeds import fold_in, uniform_by_index
 from wca_tf.nets.targets import Target, open_rows
-from wca_tf.seeds import fold_in, uniform_by_index
 
-# The share of pixels is halved after so many of 10,000 proposals; the schedule is stretched to the number of queries.
+# The share of pixels is halved after each of these proposals of 10,000. The schedule scales with the number of queries.
 HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 WHOLE_SCHEDULE = 10_000
-# Proposals whose random numbers are drawn at a time.
+# Random numbers are drawn for so many proposals at a time.
 BLOCK = 50
 
 
 def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return the images of the last proposals kept; inside a graph, as `Attack.perturb`."""
+    """Return the last proposal that was kept, for each image. Runs inside a graph, like `Attack.perturb`."""
     shape = batch.images.shape[1:]
     start = _START[attack.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
     best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
@@ -37,7 +37,7 @@ def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, see
 
 
 def phases(attack: Square, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """(first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
+    """Return (first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
     sides = []
     for proposal in range(attack.queries - 1):
         time = proposal * WHOLE_SCHEDULE // attack.queries
@@ -50,7 +50,10 @@ def phases(attack: Square, shape: tuple[int, ...]) -> list[tuple[int, int, int]]
 def _survive(
     attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor
 ) -> Survival:
-    """Return the survival of images; of those that seem lost, the probability under other and more draws."""
+    """Return the survival of images; images that seem lost get the probability under other draws.
+
+    There are more of these other draws where draws are cheap.
+    """
     draws = query if attack.fresh else tf.zeros_like(query)
     features = target.features(images)
     held = survival(target, features, batch, fold_in(seed, 1, draws), attack.eot_samples)
@@ -75,7 +78,7 @@ def _search(
     last: int,
     size: int,
 ) -> tuple[tf.Tensor, Survival]:
-    """Proposals `first` to `last` with squares of side `size`."""
+    """Return images and their survival after proposals `first` to `last` − 1, with squares of side `size`."""
     propose, numbers = _PROPOSALS[attack.norm], 5 + batch.images.shape[3]
     draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
     query = tf.constant(first)
@@ -105,12 +108,12 @@ def _side(norm: str, share: float, shape: tuple[int, ...]) -> int:
 
 
 def _corner(uniform: tf.Tensor, length: int, size: int) -> tf.Tensor:
-    """[B]: a square's first row or column, uniform over those that fit."""
+    """Return a square's first row or column, [B], uniform over the places where the square fits."""
     return tf.cast(uniform * (length - size + 1), tf.int32)
 
 
 def _window(uniforms: tf.Tensor, shape: tuple[int, ...], size: int) -> tf.Tensor:
-    """[B, H, W, 1] of 0 and 1: a square at the place that two uniform numbers [B, 2] say."""
+    """Return masks [B, H, W, 1] of 0 and 1: a square at the place that two uniform numbers [B, 2] give."""
     inside = []
     for axis in (0, 1):
         first = _corner(uniforms[:, axis], shape[axis], size)[:, tf.newaxis]
@@ -120,21 +123,21 @@ def _window(uniforms: tf.Tensor, shape: tuple[int, ...], size: int) -> tf.Tensor
 
 
 def _signs(uniforms: tf.Tensor) -> tf.Tensor:
-    """[B, 1, 1, channels] of ±1."""
+    """Return signs ±1, [B, 1, 1, channels]."""
     return tf.where(uniforms < 0.5, -1.0, 1.0)[:, tf.newaxis, tf.newaxis]
 
 
 def _linf_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor) -> tf.Tensor:
-    """Vertical stripes of ±epsilon, one pixel wide."""
+    """Return vertical stripes of ±epsilon, one pixel wide."""
     return epsilon * tf.where(uniform_by_index(seed, indices, (1, *shape[1:])) < 0.5, -1.0, 1.0) * tf.ones(shape)
 
 
 def _linf_proposal(
     incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int, uniforms: tf.Tensor
 ) -> tf.Tensor:
-    """A square of ±epsilon per channel, and never the one that is there, which would waste a query.
+    """Return images with a square of ±epsilon per channel. It is never the square already there: that wastes a query.
 
-    The authors' code too draws signs until they change something; AutoAttack's and ART's do not.
+    The authors' code ensures this too: it draws signs until they change something. AutoAttack and ART do not.
     """
     window = _window(uniforms[:, :2], images.shape[1:], size) > 0
 
@@ -147,9 +150,12 @@ def _linf_proposal(
 
 
 def _other_signs(signs: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """[B, 1, 1, channels]: signs other than `signs`, each as probable (up to 24 channels); `uniform` [B] says which."""
+    """Return signs other than `signs`, [B, 1, 1, channels]. `uniform` [B] chooses among them.
+
+    All are equally probable, up to 24 channels.
+    """
     channels = signs.shape[3]
-    choice = 1 + tf.floor(tf.cast(uniform, tf.float64) * (2.0**channels - 1))  # its bits: the channels that turn
+    choice = 1 + tf.floor(tf.cast(uniform, tf.float64) * (2.0**channels - 1))  # its bits: channels that change sign
     turned = tf.floor(choice[:, tf.newaxis] / 2.0 ** np.arange(channels)) % 2 == 1
     return tf.where(turned[:, tf.newaxis, tf.newaxis], -signs, signs)
 
@@ -160,7 +166,7 @@ def _normalise(perturbation: tf.Tensor, axis: list[int]) -> tf.Tensor:
 
 
 def _l2_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsilon: tf.Tensor) -> tf.Tensor:
-    """A grid of 5×5 patterns with random signs, of norm epsilon."""
+    """Return a grid of at least 5×5 patterns with random signs, of norm epsilon."""
     height, width, channels = shape
     size = max(min(height, width) // 5, 1)
     tiles = (height // size, width // size)
@@ -175,7 +181,10 @@ def _l2_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], epsil
 def _l2_proposal(
     incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int, uniforms: tf.Tensor
 ) -> tf.Tensor:
-    """The norm spent in a second square, and what is unspent, moved into a pattern in a first one."""
+    """Return images in which a first square gets a pattern.
+
+    The pattern takes over the norm that is spent in the first and in a second square, and the unspent norm.
+    """
     shape = images.shape[1:]
     delta = incumbent - images
     here, there = _window(uniforms[:, :2], shape, size), _window(uniforms[:, 2:4], shape, size)
@@ -192,7 +201,7 @@ def _l2_proposal(
 
 
 def _place(pattern: tf.Tensor, uniforms: tf.Tensor, shape: tuple[int, ...], size: int) -> tf.Tensor:
-    """[B, H, W]: patterns [B, size, size] at the places of `_window`."""
+    """Return [B, H, W]: patterns [B, size, size] at the places of `_window`."""
     rows, columns = (
         tf.one_hot(_corner(uniforms[:, axis], shape[axis], size)[:, tf.newaxis] + tf.range(size), shape[axis])
         for axis in (0, 1)
@@ -201,14 +210,17 @@ def _place(pattern: tf.Tensor, uniforms: tf.Tensor, shape: tuple[int, ...], size
 
 
 def _pattern(size: int) -> np.ndarray:
-    """[size, size] of norm 1: a hill over the upper half and a valley over the lower (Square Attack, section 3.3)."""
+    """Return a pattern [size, size] of norm 1: a hill over the upper half, a valley over the lower.
+
+    Source: Square Attack, section 3.3.
+    """
     half = size // 2
     pattern = np.concatenate([_hill(half, size), -_hill(size - half, size)])
     return pattern / np.linalg.norm(pattern)
 
 
 def _hill(height: int, width: int) -> np.ndarray:
-    """[height, width] of norm 1: sums of 1/k² over rectangles that grow about the centre."""
+    """Return a hill [height, width] of norm 1: the sum of 1/k² over rectangles that grow about the centre."""
     hill = np.zeros((height, width))
     row, column = height // 2, width // 2
     for k in range(max(row, column) + 1):

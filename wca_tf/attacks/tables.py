@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.declarations import ATTACKS, NamedAttack
-from wca_tf.options import assignment, options_of, with_tables
+from wca_tf.core.options import assignment, options_of, with_tables
 
 
 def help_text() -> str:
@@ -23,7 +23,7 @@ def help_text() -> str:
 
 
 def markdown_table() -> str:
-    """Return a row for each attack: its name, what it is, its options with their defaults, its source."""
+    """Return a row for each attack: its name, its description, its options with their defaults, its source."""
     lines = ["| attack | what it is | options and defaults | source |", "|---|---|---|---|"]
     for name, named in ATTACKS.items():
         options = ", ".join(f"`{assignment}`" for assignment in _assignments(named))
@@ -32,7 +32,7 @@ def markdown_table() -> str:
 
 
 def markdown_options() -> str:
-    """Return a row for each option: of which attacks it is, and what it is."""
+    """Return a row for each option: its meaning, and the attacks that have it."""
     meanings: dict[tuple[str, str], list[str]] = {}
     for name, named in ATTACKS.items():
         for option, field in options_of(named.kind).items():
@@ -45,7 +45,7 @@ def markdown_options() -> str:
 
 
 def _assignments(named: NamedAttack) -> list[str]:
-    """Return option=default of what is not the same for every attack."""
+    """Return option=default for the options that are not the same for every attack."""
     shared = options_of(Attack)
     assignments = []
     for option, field in options_of(named.kind).items():
@@ -56,7 +56,7 @@ def _assignments(named: NamedAttack) -> list[str]:
 
 
 def with_tables_of_attacks(text: str) -> str:
-    """Return a Markdown page with its tables of attacks and of their options made anew."""
+    """Return a Markdown page in which the tables of attacks and of their options are made anew."""
     return with_tables(text, {"attacks": markdown_table(), "options": markdown_options()})
 
 

@@ -6,13 +6,14 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import ProjectedGradient, Transfer
 from wca_tf.attacks.objectives import check_objective
 from wca_tf.attacks.projected_gradient import projected_gradient
-from wca_tf.errors import InputError
-from wca_tf.nets.targets import RandomNetTarget, Target, is_gaussian
-from wca_tf.seeds import make_seed
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import make_seed
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import Target, is_gaussian
 
 
 def transfer(attack: Transfer, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return images after projected gradient on the source; inside a graph, as `Attack.perturb`."""
+    """Return images after projected gradient on the source. Runs inside a graph, like `Attack.perturb`."""
     on_source = ProjectedGradient(
         objective=attack.source_objective,
         steps=attack.steps,
@@ -25,7 +26,7 @@ def transfer(attack: Transfer, target: Target, batch: Batch, epsilon: tf.Tensor,
 
 
 def check_source(attack: Transfer, target: Target, images: tf.Tensor) -> None:
-    """Raise InputError unless the source takes these images, has the target's classes, and gives the objective."""
+    """Raise InputError unless the source takes these images, and has the target's classes and the objective."""
     source = _source(attack, target)
     try:
         source.logits(source.features(images[:1]), make_seed(0), 1)
@@ -37,7 +38,7 @@ def check_source(attack: Transfer, target: Target, images: tf.Tensor) -> None:
 
 
 def _source(attack: Transfer, target: Target) -> Target:
-    """Return the other net, or the attacked one without its noise."""
+    """Return the other net, or the attacked net without its noise."""
     if attack.source:
         return attack.source
     if is_gaussian(target):

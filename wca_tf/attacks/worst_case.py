@@ -1,16 +1,19 @@
-"""Several attacks on the same image, of which the worst counts: restarts of PGD, AutoAttack's rand, and `adaptive`."""
+"""Several attacks on the same image; the worst result counts: restarts of PGD, AutoAttack's rand, and `adaptive`."""
 
 import tensorflow as tf
 
 from wca_tf.attacks.attack import WorstCase
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.targets import Target, open_rows
-from wca_tf.seeds import fold_in, make_seed
 
 
 def worst_of_rounds(attack: WorstCase, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return, per image, the worst of the attack's rounds and the image itself; inside a graph, as `Attack.perturb`."""
+    """Return the worst of the results of all rounds and the image itself, for each image.
+
+    Runs inside a graph, like `Attack.perturb`.
+    """
     draws = max(attack.eot_samples, target.cheap_draws)
 
     def survive(images: tf.Tensor, part: Batch) -> Survival:

@@ -23,10 +23,13 @@ from absl import flags
 
 from wca_tf.attacks.tables import help_text
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import DATASET_HELP, DataConfig, EvaluateConfig, expand
+from wca_tf.core.errors import InputError
+from wca_tf.core.paths import expand_user
+from wca_tf.data.config import DATASET_HELP, DataConfig
+from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.cluster import check_strategy, is_chief
-from wca_tf.errors import InputError
-from wca_tf.presence import check_dataset_present, check_model_present, check_sources_present
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.runs.preflight import check_model_present, check_sources_present
 
 
 def main() -> None:
@@ -36,14 +39,14 @@ def main() -> None:
         return _evaluate_file(config)
     model_dir = check_model_present(flags.FLAGS.model_dir)
     check_sources_present(config.parsed_attacks)
-    report_dir = expand(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
+    report_dir = expand_user(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
     check_strategy(config.strategy)
 
     if flags.FLAGS.strict:
         config = dataclasses.replace(config, checklist=True)
     import_tensorflow()  # only when the flags are right: it takes seconds
     if flags.FLAGS.self_test:
-        from wca_tf.evaluation.planted_examples import format_planted_examples
+        from wca_tf.evaluation.measures.planted_examples import format_planted_examples
         from wca_tf.evaluation.runner import planted_examples
 
         tested = planted_examples(config, model_dir)
@@ -56,7 +59,7 @@ def main() -> None:
 
 def _evaluate_file(config: EvaluateConfig) -> None:
     """Evaluate a Keras classifier from its file."""
-    path, data = expand(flags.FLAGS.model), _data_config(config)
+    path, data = expand_user(flags.FLAGS.model), _data_config(config)
     if flags.FLAGS.model_dir or flags.FLAGS.self_test:
         raise InputError("expected --model alone, or --model_dir with --self_test; received both")
     if not path.is_file():
@@ -70,7 +73,7 @@ def _evaluate_file(config: EvaluateConfig) -> None:
 
     if flags.FLAGS.strict:
         config = dataclasses.replace(config, checklist=True)
-    _show(evaluate_file(path, data, config, expand(flags.FLAGS.report_dir)))
+    _show(evaluate_file(path, data, config, expand_user(flags.FLAGS.report_dir)))
 
 
 def _data_config(config: EvaluateConfig) -> DataConfig:
@@ -83,7 +86,7 @@ def _data_config(config: EvaluateConfig) -> DataConfig:
 
 def _show(results: dict[str, Any]) -> None:
     """Print the results; exit with 3 when --strict finds a criterion that fails."""
-    from wca_tf.evaluation.measures import format_results
+    from wca_tf.evaluation.measures.registry import format_results
 
     if is_chief():
         print(format_results(results))

@@ -13,10 +13,11 @@ and has warm-up requests and a manifest in assets.extra/. docs/serving.md has cl
 
 import shlex
 
-from wca_tf import files
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run
-from wca_tf.config import ExportConfig, expand
-from wca_tf.presence import check_model_present
+from wca_tf.core import files
+from wca_tf.core.paths import expand_user
+from wca_tf.runs.preflight import check_model_present
+from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.versions import check_version_free
 
 
@@ -24,7 +25,7 @@ def main() -> None:
     """Export as the parsed flags say."""
     config = config_from_flags(ExportConfig)
     check_model_present(config.model_dir)
-    check_version_free(expand(config.export_dir), config.version)
+    check_version_free(expand_user(config.export_dir), config.version)
 
     import_tensorflow()  # only when the flags are right: it takes seconds
     from wca_tf.serving.export import MANIFEST, export_model_dir

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from wca_tf.errors import InputError, LostWorkerError, one_line
+from wca_tf.core.errors import InputError, LostWorkerError, one_line
 
 Config = TypeVar("Config")
 
@@ -26,7 +26,7 @@ _DEFINERS: dict[type, Callable[..., Any]] = {
 def define_flags(config_class: type) -> None:
     """Define a flag for each field of a configuration class."""
     for field in dataclasses.fields(config_class):
-        choices = field.metadata["choices"]
+        choices = field.metadata["bounds"].choices
         if choices:
             flags.DEFINE_enum(field.name, field.default, choices, field.metadata["help"])
         else:

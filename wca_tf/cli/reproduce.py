@@ -13,7 +13,7 @@ import sys
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import expand
+from wca_tf.core.paths import expand_user
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.settings import ReproduceConfig, check_data_present
 
@@ -29,7 +29,7 @@ def main() -> None:
     from wca_tf.experiments.reproduce import reproduce
 
     table = reproduce(config)
-    print(f"\n{table.markdown()}\nwritten: table.md, table.json and figures in {expand(config.report_dir)}")
+    print(f"\n{table.markdown()}\nwritten: table.md, table.json and figures in {expand_user(config.report_dir)}")
 
 
 def list_experiments() -> str:

@@ -12,11 +12,13 @@ DEFENCES
 from absl import flags
 
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
-from wca_tf.config import TrainConfig, expand
+from wca_tf.core.errors import InputError
+from wca_tf.core.paths import expand_user
+from wca_tf.data.preflight import check_dataset_present
 from wca_tf.defences.tables import help_text
 from wca_tf.distribution.cluster import check_strategy, would_be_chief
-from wca_tf.errors import InputError
-from wca_tf.presence import check_dataset_present, check_source_present
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.preflight import check_source_present
 
 
 def main() -> None:
@@ -24,14 +26,14 @@ def main() -> None:
     config = config_from_flags(TrainConfig)
     if not flags.FLAGS.model_dir:
         raise InputError("expected --model_dir=DIR, where the model goes")
-    model_dir = expand(flags.FLAGS.model_dir)
+    model_dir = expand_user(flags.FLAGS.model_dir)
     check_dataset_present(config)
     check_strategy(config.strategy)
     if not (model_dir / "config.json").exists():  # a run that goes on has what it needs
         check_source_present(config)
 
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.training import train
+    from wca_tf.runs.training import train
 
     best = train(config, model_dir)
     if not would_be_chief(config.strategy):

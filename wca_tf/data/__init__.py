@@ -1,1 +1,1 @@
-"""Images and labels: where they come from (sources.py), what they are (examples.py), how they are fed (batches.py)."""
+"""Images and labels: their sources (sources.py), the checked examples (examples.py) and their batches (batches.py)."""

@@ -1,18 +1,18 @@
-"""Batches for training and evaluation. What an epoch sees depends on (seed, epoch) alone.
+"""Batches for training and evaluation. The batches of an epoch depend on (seed, epoch) alone.
 
-Several workers each read their share of every batch: rows r·b to (r + 1)·b of a batch of n·b, for worker r of n.
+With several workers, each reads its share of every batch: worker r of n reads rows r·b to (r + 1)·b of n·b rows.
 """
 
 import tensorflow as tf
 
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.examples import Examples
-from wca_tf.seeds import fold_in, make_seed
 
 CROP_PADDING = 4
 
 
 def to_float(images: tf.Tensor) -> tf.Tensor:
-    """float32 images in [0, 1] from uint8 or float images."""
+    """Return float32 images in [0, 1] from uint8 or float images."""
     return tf.image.convert_image_dtype(images, tf.float32)
 
 
@@ -26,10 +26,10 @@ def training_batches(
     worker: int = 0,
     workers: int = 1,
 ) -> tf.data.Dataset:
-    """(images, labels) of epochs first_epoch .. epochs − 1, one after the other, each without its last partial batch.
+    """Return a dataset of (images, labels) of epochs first_epoch .. epochs − 1, one after the other.
 
-    Order and augmentation depend on (seed, epoch), so that a resumed run sees what it would have seen, and several
-    workers see what one would have.
+    The last partial batch of each epoch is left out. Order and augmentation depend on (seed, epoch). So a resumed run
+    sees the same images as an uninterrupted one, and several workers together see the same images as one.
     """
     images, labels = _on_host(examples)
     count = len(examples)
@@ -70,7 +70,7 @@ def crop_flip(images: tf.Tensor, offsets: tf.Tensor, mirrored: tf.Tensor) -> tf.
 
 
 def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, workers: int = 1) -> tf.data.Dataset:
-    """(images, labels, weights) in order; the last batch is filled up with images of weight 0."""
+    """Return a dataset of (images, labels, weights) in order; images of weight 0 fill up the last batch."""
     images, labels = _on_host(examples)
     count = len(examples)
     indices = tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size)

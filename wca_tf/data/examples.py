@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,11 +13,12 @@ class Examples:
 
     Attributes:
         images: [N, H, W, channels], uint8, or float32 in [0, 1].
-        labels: [N], int64, in [0, len(class_names)).
+        labels: [N], whole numbers in [0, len(class_names)).
         class_names: the name of each class.
 
     Raises:
-        InputError: no examples; another rank, dtype or range; NaN or Inf; labels that are no class.
+        InputError: no examples; another rank, dtype or range than above; NaN or Inf; not one label for each image; a
+            label that is no class.
 
     >>> examples = Examples(np.zeros((4, 2, 2, 1), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
     >>> len(examples.take(slice(0, 3))), examples.image_shape
@@ -43,11 +44,14 @@ class Examples:
         return tuple(self.images.shape[1:])
 
     def take(self, indices: np.ndarray | slice) -> "Examples":
-        """The examples at `indices`, in that order."""
+        """Return the examples at `indices`, in that order."""
         return Examples(self.images[indices], self.labels[indices], self.class_names)
 
     def pixel_statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel, for images in [0, 1]; a constant channel gets deviation 1."""
+        """Return the mean and standard deviation of each channel, for images in [0, 1].
+
+        A constant channel gets deviation 1.
+        """
         channels = np.moveaxis(self.images, -1, 0)
         if self.images.dtype == np.uint8:  # by counting: a float copy of the images would take 8 times their memory
             values = np.arange(256) / 255
@@ -60,9 +64,9 @@ class Examples:
         return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
     def split_validation(self, share: float, seed: int, most: int = 0) -> tuple["Examples", "Examples | None"]:
-        """(training, validation): disjoint, shuffled by `seed`; at most `most` examples for training, 0 for all.
+        """Return (training, validation): disjoint, shuffled by `seed`.
 
-        A share of 0 gives no validation examples, None.
+        At most `most` examples are for training; 0 sets no limit. A share of 0 gives `None` for validation.
 
         Raises:
             InputError: either part would be empty.

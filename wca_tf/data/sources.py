@@ -1,6 +1,6 @@
-"""Where examples come from: scikit-learn's digits, TFDS, or a folder of images.
+"""The sources of examples: scikit-learn's digits, TFDS, or a folder of images.
 
-scikit-learn and TFDS are imported where they are needed: each takes a part of a second.
+scikit-learn and TFDS are imported only where they are needed: each import takes a part of a second.
 """
 
 import dataclasses
@@ -10,31 +10,32 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.config import DataConfig, expand
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.files import read_json
+from wca_tf.core.paths import expand_user
+from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
-from wca_tf.errors import InputError, one_line
-from wca_tf.files import read_json
-from wca_tf.presence import check_dataset_present
-from wca_tf.progress import progress_bar
+from wca_tf.data.preflight import check_dataset_present
+from wca_tf.distribution.progress import progress_bar
 
 DIGITS_SIZE = 28
-TEST_SHARE = 0.2  # of sets that have no test split of their own
+TEST_SHARE = 0.2  # of sets without a test split
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 READ_BATCH = 1000
 OWN_CLASSES = "tensorflow_datasets."
 
 
 def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
-    """The `first` examples of `split`, "train" or "test"; 0 for all. Of a TFDS set, no more are read.
+    """Return the `first` examples of `split`, "train" or "test"; 0 returns all. No more are read of a TFDS set.
 
     Raises:
-        InputError: unknown, absent, empty or broken data; images that are no images; labels out of range.
+        InputError: unknown, absent, empty or broken data; files that are no images; labels out of range.
     """
     check_dataset_present(config)
     if config.dataset == "digits":
         examples = _load_digits(split)
     elif config.dataset.startswith("folder:"):
-        examples = _load_folder(expand(config.dataset.removeprefix("folder:")), split, config.image_size)
+        examples = _load_folder(expand_user(config.dataset.removeprefix("folder:")), split, config.image_size)
     else:
         examples = _load_tfds(config, split, first)
     examples = examples.take(slice(0, first or None))
@@ -44,7 +45,7 @@ def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
 
 
 def _load_digits(split: str) -> Examples:
-    """scikit-learn's 1,797 digits, 8×8 pixels resized to 28×28; one in five is a test image."""
+    """Load a split of scikit-learn's 1,797 digits, 8×8 pixels resized to 28×28; one in five is a test image."""
     import sklearn.datasets
 
     digits = sklearn.datasets.load_digits()
@@ -74,7 +75,7 @@ def _load_tfds(config: DataConfig, split: str, first: int) -> Examples:
             image = _resize_image(image, config.image_size)
         return image, example[label_key]
 
-    read = tfds.ReadConfig(interleave_cycle_length=1)  # the order of examples is then that of the files
+    read = tfds.ReadConfig(interleave_cycle_length=1)  # this keeps the order of the files
     every = builder.info.splits[split].num_examples
     count = min(first or every, every)
     try:
@@ -91,10 +92,10 @@ def _load_tfds(config: DataConfig, split: str, first: int) -> Examples:
 
 
 def _tfds_builder(config: DataConfig) -> Any:
-    """A TFDS builder whose data are on disk, downloaded only if the configuration says so."""
+    """Return a TFDS builder whose data are on disk; download them only if the configuration says so."""
     import tensorflow_datasets as tfds
 
-    directory = expand(config.tfds_data_dir)
+    directory = expand_user(config.tfds_data_dir)
     for description in sorted((directory / config.dataset.split("/")[0].split(":")[0]).rglob("features.json")):
         _check_classes(read_json(description), description)
     try:
@@ -103,13 +104,13 @@ def _tfds_builder(config: DataConfig) -> Any:
             builder.download_and_prepare()
         if builder.info.splits:
             return builder
-    except Exception as error:  # TFDS raises whatever its parsers and its network raise
+    except Exception as error:  # TFDS passes on any error of its parsers and of the network
         raise InputError(f"the TFDS set {config.dataset} in {directory} cannot be read: {one_line(error)}") from None
     raise InputError(f"expected prepared TFDS data of {config.dataset} in {builder.data_dir}: there are none")
 
 
 def _check_classes(described: Any, file: Path) -> None:
-    """Raise InputError where a set's description names a class that is not TFDS's own: TFDS would import its module."""
+    """Raise InputError if a set's description names a class from outside TFDS, since TFDS would import its module."""
     parts = described if isinstance(described, list) else []
     if isinstance(described, dict):
         for key in ("pythonClassName", "python_class_name"):
@@ -136,7 +137,10 @@ def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
 
 
 def _load_folder(root: Path, split: str, image_size: int) -> Examples:
-    """Class folders of images, below root/train and root/test or below root itself; in an order fixed for all runs."""
+    """Load class folders of images, below root/train and root/test or below root itself.
+
+    The order of the examples is the same in all runs.
+    """
     has_splits = (root / "train").is_dir() or (root / "test").is_dir()
     if has_splits and not all((root / name).is_dir() for name in ("train", "test")):
         raise InputError(f"expected both {root}/train and {root}/test, received one of them")
@@ -145,7 +149,7 @@ def _load_folder(root: Path, split: str, image_size: int) -> Examples:
     if _class_names(class_root) != class_names:
         raise InputError(f"expected the classes of {root}/train in {class_root}, received {_class_names(class_root)}")
     files = [(path, label) for label, name in enumerate(class_names) for path in _image_files(class_root / name)]
-    order = np.random.default_rng(0).permutation(len(files))  # the first images are then of all classes
+    order = np.random.default_rng(0).permutation(len(files))  # so that the first images are of all classes
     images = _read_images([files[i][0] for i in order], image_size)
     labels = np.array([files[i][1] for i in order], np.int64)
     examples = Examples(images, labels, tuple(class_names))
@@ -168,7 +172,7 @@ def _image_files(directory: Path) -> list[Path]:
 
 
 def _read_images(files: list[Path], image_size: int) -> np.ndarray:
-    """Images of one size; grey ones become RGB when there is an RGB one among them."""
+    """Read images of one size, [N, H, W, channels]; grey images become RGB if any image is RGB."""
     images: list[np.ndarray] = []
     with progress_bar(len(files), "images", "reading images") as progress:
         for file in files:
@@ -182,7 +186,7 @@ def _read_images(files: list[Path], image_size: int) -> np.ndarray:
 
 
 def _read_image(file: Path, image_size: int) -> np.ndarray:
-    """uint8 [H, W, 1 or 3]; transparency is dropped."""
+    """Read an image as uint8 [H, W, 1 or 3]; transparency is dropped."""
     try:
         contents = file.read_bytes()
         image = tf.io.decode_image(contents, expand_animations=False)
@@ -194,7 +198,10 @@ def _read_image(file: Path, image_size: int) -> np.ndarray:
 
 
 def _carve_split(examples: Examples, split: str) -> Examples:
-    """The same fifth of each class is the test split in every run, whatever the run's seed."""
+    """Return a split of examples that have no test split.
+
+    The same fifth of each class is the test split in every run, for every seed.
+    """
     import sklearn.model_selection
 
     try:
@@ -207,7 +214,7 @@ def _carve_split(examples: Examples, split: str) -> Examples:
 
 
 def _collect(dataset: tf.data.Dataset, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Every batch of a dataset in two arrays, with a progress bar."""
+    """Return the images and the labels of all batches as two arrays, and show a progress bar."""
     images, labels = [], []
     with progress_bar(count, "images", what) as progress:
         for image_batch, label_batch in dataset.as_numpy_iterator():
@@ -224,6 +231,9 @@ def _resize(images: np.ndarray, size: int) -> np.ndarray:
 
 
 def _resize_image(image: tf.Tensor, size: int) -> tf.Tensor:
-    """Images [..., size, size, channels], bilinear with antialiasing, in the dtype they came in."""
+    """Return images [..., size, size, channels], resized bilinearly with antialiasing.
+
+    uint8 images stay uint8; all others become float32.
+    """
     resized = tf.image.resize(image, [size, size], antialias=True)
     return tf.saturate_cast(tf.round(resized), tf.uint8) if image.dtype == tf.uint8 else resized

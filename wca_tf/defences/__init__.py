@@ -1,20 +1,21 @@
-"""Defences by name: a module each, found by looking. This module is free of TensorFlow.
+"""Defences by name, a module of this package for each. This module is free of TensorFlow.
 
-A module NAME of this package declares a defence as `DEFENCE`, a class derived from `Defence` (defence.py).
+It finds the modules by listing the package. A module NAME declares a defence as `DEFENCE`, a class derived from
+`Defence` (defence.py).
 """
 
 import functools
 import importlib
 import pkgutil
 
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import class_from_outside, option, parse_options, spell
 from wca_tf.defences.defence import Defence, NetRequest
-from wca_tf.errors import InputError
-from wca_tf.options import class_from_outside, option, parse_options, spell
 
 __all__ = ["Defence", "NetRequest", "defence_names", "option", "parse_defence", "spell_defence"]
 
 
-NOT_DEFENCES = ("defence", "tables")  # the modules of this package that declare none
+NOT_DEFENCES = ("adversarial_training", "defence", "tables")  # the modules that declare no defence
 
 
 @functools.cache
@@ -36,10 +37,10 @@ def parse_defence(text: str) -> Defence:
     """Return the defence written as `name:option=value:option=value`.
 
     Args:
-        text: the name is one of `defence_names()`, or module:Class for a defence of your own.
+        text: the defence; its name is one of `defence_names()`, or module:Class for your own defence.
 
     Raises:
-        InputError: an unknown name or option, or a value of another type or out of bounds.
+        InputError: the name or an option is unknown, or a value has the wrong type or is out of bounds.
 
     >>> parse_defence("wca:feature_dim=64:covariance=isotropic").options()["feature_dim"]
     64
@@ -56,7 +57,7 @@ def parse_defence(text: str) -> Defence:
 
 
 def spell_defence(defence: Defence) -> str:
-    """Return the shortest text that `parse_defence` would make this defence of.
+    """Return the shortest text from which `parse_defence` makes this defence.
 
     >>> spell_defence(parse_defence("wca:covariance=anisotropic:feature_dim=64"))
     'wca:feature_dim=64'

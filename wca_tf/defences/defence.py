@@ -1,33 +1,34 @@
-"""What every defence is: a frozen declaration of its options, from which a net is built. Free of TensorFlow."""
+"""The base of every defence: a frozen declaration of its options, from which a net is built. Free of TensorFlow."""
 
 import abc
 import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from wca_tf.backbones import BACKBONES, build_backbone
-from wca_tf.backbones.layer_factory import LayerFactory
-from wca_tf.options import check_options, options_of
+from wca_tf.core.options import check_options, options_of
+from wca_tf.nets.backbones import BACKBONES, build_backbone
+from wca_tf.nets.backbones.layer_factory import LayerFactory
 
 if TYPE_CHECKING:
     import keras
 
     from wca_tf.attacks import BallAttack
-    from wca_tf.config import TrainConfig
     from wca_tf.nets.classifier import Adversary, StochasticClassifier
+    from wca_tf.runs.config import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class NetRequest:
-    """What a net is built for.
+    """The properties of a net that is to be built.
 
     Attributes:
         image_shape: (H, W, channels).
-        num_classes: C.
-        pixel_mean, pixel_std: of the training images, per channel, in the images' [0, 1] units.
+        num_classes: C, the number of classes.
+        pixel_mean, pixel_std: mean and standard deviation of the training images, per channel, in the images' [0, 1]
+            units.
         backbone: one of `BACKBONES`.
         precision: the backbone's Keras dtype policy.
-        seed: starts the stream of training noise.
+        seed: the seed of the stream of training noise.
     """
 
     image_shape: tuple[int, int, int]
@@ -39,30 +40,30 @@ class NetRequest:
     seed: int = 0
 
     def make_backbone(self, layers: Callable[[str], LayerFactory] = LayerFactory) -> "keras.Model":
-        """Return the backbone, made of the layers that `layers` makes."""
+        """Return the backbone; `layers` gives the factory of its layers from the precision."""
         return build_backbone(self.backbone, self.image_shape, self.precision, layers)
 
     @property
     def bottleneck_activation(self) -> str | None:
-        """The Keras name of the activation of a bottleneck behind this backbone."""
+        """The Keras name of the activation of a bottleneck after this backbone, or `None`."""
         return BACKBONES[self.backbone][1]
 
     def arguments(self) -> dict[str, Any]:
-        """Return those arguments of a `StochasticClassifier` that are not its defence's."""
+        """Return the arguments of a `StochasticClassifier` that do not depend on the defence, except the backbone."""
         names = ("num_classes", "pixel_mean", "pixel_std", "seed")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)
 class Defence(abc.ABC):
-    """A defence: its options, and the net that it makes of a backbone.
+    """A defence: its options, and the net that it builds on a backbone.
 
-    A defence of your own derives from it, declares its options with `wca_tf.options.option`, and defines `build`.
-    `--defence=module:Class:option=value` trains it.
+    To write a defence, derive from this class, declare the options with `wca_tf.core.options.option`, and define
+    `build`. `--defence=module:Class:option=value` trains it.
 
     Attributes:
-        source: the paper, or where the defence comes from.
-        text: as written in `--defence`; empty for one made in Python.
+        source: the paper, or another origin of the defence.
+        text: the defence as written in `--defence`; empty for a defence made in Python.
     """
 
     source: ClassVar[str] = ""
@@ -77,23 +78,23 @@ class Defence(abc.ABC):
         """Return a new net; its weights are drawn from Keras's global seed."""
 
     def callbacks(self) -> "list[keras.callbacks.Callback]":
-        """Return what `fit` calls besides, as projections after each step."""
+        """Return further callbacks for `fit`, such as projections after each step."""
         return []
 
     def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "Adversary":
-        """Return what perturbs the images of adversarial training.
+        """Return the function that perturbs the images of adversarial training.
 
         Args:
-            attack: by what.
-            epsilon: its radius.
-            mixed: whether clean images are trained on too.
+            attack: the attack that perturbs them.
+            epsilon: the attack's radius.
+            mixed: whether to train on the clean images too.
         """
-        from wca_tf.adversarial import AdversarialTraining
+        from wca_tf.defences.adversarial_training import AdversarialTraining
 
         return AdversarialTraining(attack, epsilon, mixed)
 
     def adversary_text(self, config: "TrainConfig") -> str:
-        """Return what perturbs the images of adversarial training, for people."""
+        """Return a text for people: the attack of adversarial training, and its radius."""
         return f"{config.adversarial_attack} at ε = {config.adversarial_epsilon}"
 
     def check(self, config: "TrainConfig") -> None:  # noqa: B027 most defences go with every configuration
@@ -105,7 +106,7 @@ class Defence(abc.ABC):
 
     @property
     def name(self) -> str:
-        """The defence as written, or as it could be written, in `--defence`."""
+        """The text of the defence in `--defence`: as it was written, or as it could be written."""
         from wca_tf.defences import spell_defence
 
         return self.text or spell_defence(self)

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from wca_tf.core.options import option
 from wca_tf.defences.defence import Defence, NetRequest
-from wca_tf.options import option
 
 if TYPE_CHECKING:
     from wca_tf.nets.bottleneck_net import BottleneckNet

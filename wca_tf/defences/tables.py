@@ -5,9 +5,9 @@
 
 from pathlib import Path
 
+from wca_tf.core.options import assignment, options_of, with_tables
 from wca_tf.defences import declaration_of, defence_names
 from wca_tf.defences.defence import Defence
-from wca_tf.options import assignment, options_of, with_tables
 
 
 def help_text() -> str:
@@ -22,7 +22,7 @@ def help_text() -> str:
 
 
 def markdown_table() -> str:
-    """Return a row for each defence: its name, what it is, its options with their defaults, its source."""
+    """Return a row for each defence: its name, its description, its options with their defaults, its source."""
     lines = ["| defence | what it is | options and defaults | source |", "|---|---|---|---|"]
     for name in defence_names():
         declaration = declaration_of(name)
@@ -32,7 +32,7 @@ def markdown_table() -> str:
 
 
 def _summary(declaration: type[Defence]) -> str:
-    """The first line of a declaration's docstring, without its full stop."""
+    """Return the first line of a declaration's docstring, without its full stop."""
     return (declaration.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 

@@ -1,1 +1,1 @@
-"""Several devices and machines that compute what one does (docs/scale.md). This file is free of TensorFlow."""
+"""Work on several devices and machines, with the results of one (docs/scale.md). This file imports no TensorFlow."""

@@ -1,11 +1,19 @@
-"""TF_CONFIG, which tells a process the machines of a multi-worker run and its own place. Free of TensorFlow."""
+"""TF_CONFIG, which tells a process the machines of a multi-worker run and its own place among them.
+
+This module does not import TensorFlow.
+"""
 
 import dataclasses
 import json
 import os
 
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
 
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
+STRATEGY_HELP = (
+    "devices: one_device; mirrored: all GPUs of this machine; multi_worker: the machines that TF_CONFIG names; auto: "
+    "TF_CONFIG's machines where it is set, else all GPUs (docs/scale.md). Not part of a run: it may change on resuming"
+)
 EXAMPLE = '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, "task": {"type": "worker", "index": 0}}'
 
 
@@ -14,11 +22,11 @@ _joined: list["Cluster"] = []
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A process's place among workers.
+    """The place of a process among workers.
 
     Attributes:
-        num_workers: how many processes train or attack together.
-        is_chief: whether this is the one that writes.
+        num_workers: the number of processes that train or attack together.
+        is_chief: whether this process is the one that writes files.
     """
 
     num_workers: int
@@ -26,7 +34,11 @@ class Cluster:
 
 
 def read_cluster() -> Cluster | None:
-    """TF_CONFIG's cluster, None where it is not set; raises InputError for what would have TensorFlow wait for ever."""
+    """Return TF_CONFIG's cluster, or `None` where TF_CONFIG is not set.
+
+    Raises:
+        InputError: a faulty TF_CONFIG, which would make TensorFlow wait for ever.
+    """
     text = os.environ.get("TF_CONFIG")
     if not text:
         return None
@@ -51,32 +63,35 @@ def read_cluster() -> Cluster | None:
 
 
 def join(cluster: Cluster) -> None:
-    """Note that this process has become one of the cluster's workers."""
+    """Record that this process has become one of the cluster's workers."""
     _joined.append(cluster)
 
 
 def has_joined() -> bool:
-    """Whether this process is one of several workers."""
+    """Return whether this process has joined a cluster."""
     return bool(_joined)
 
 
 def is_chief() -> bool:
-    """Whether this process is the one that writes and prints: the chief of the cluster it has joined, or alone."""
+    """Return whether this process writes and prints: it is the chief of the cluster it has joined, or works alone."""
     return all(cluster.is_chief for cluster in _joined)
 
 
 def cluster_of(strategy: str) -> Cluster | None:
-    """The cluster that a `--strategy` takes from TF_CONFIG, None where there is none or it takes none."""
+    """Return the cluster that a `--strategy` takes from TF_CONFIG, or `None` if TF_CONFIG is not set or not used."""
     return read_cluster() if strategy in ("auto", "multi_worker") else None
 
 
 def would_be_chief(strategy: str) -> bool:
-    """Whether this process is the one that prints, by TF_CONFIG alone: for work that needs no cluster to be joined."""
+    """Return whether this process is the one that prints, by TF_CONFIG alone.
+
+    This is for work that does not need to join the cluster.
+    """
     cluster = cluster_of(strategy)
     return cluster is None or cluster.is_chief
 
 
 def check_strategy(strategy: str) -> None:
-    """Raise InputError when TF_CONFIG is not what a strategy needs."""
+    """Raise InputError when TF_CONFIG is faulty, or when a strategy needs it and it is not set."""
     if cluster_of(strategy) is None and strategy == "multi_worker":
         raise InputError(f"expected TF_CONFIG with --strategy=multi_worker, as {EXAMPLE}")

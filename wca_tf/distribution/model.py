@@ -1,4 +1,4 @@
-"""keras.Model, mended where its `fit` goes wrong with several workers, or traces a step twice."""
+"""A keras.Model whose `fit` works with several workers and does not trace a step twice."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from wca_tf.distribution.replicas import in_multi_worker
 
 
 class DistributedModel(keras.Model):
-    """A model whose `fit` and `evaluate` run under any strategy, with the results of Keras's own on one device."""
+    """A model whose `fit` and `evaluate` run under any strategy, with the same results as Keras's own on one device."""
 
     def make_train_function(self, force: bool = False) -> Any:
-        if self.built and not self.optimizer.built:  # else the first step is traced twice, to make its variables
+        if self.built and not self.optimizer.built:  # else Keras traces the first step twice, to make these variables
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
@@ -24,9 +24,10 @@ class DistributedModel(keras.Model):
         return report
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """Make the variables of compiled metrics; without any there is nothing to make, and a batch to lose.
+        """Make the variables of compiled metrics.
 
-        Keras's own fails with several workers (keras issue 20585): it hands whole batches to `strategy.reduce`.
+        Without compiled metrics there is nothing to make, and a batch would be lost. Keras's own method fails with
+        several workers (keras issue 20585): it gives whole batches to `strategy.reduce`.
         """
         if self.built and self._compile_metrics is None:
             return

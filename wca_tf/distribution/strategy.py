@@ -1,4 +1,4 @@
-"""Which devices share the work: tf.distribute's strategies by name (docs/scale.md)."""
+"""The devices that share the work: tf.distribute's strategies by name (docs/scale.md)."""
 
 import contextlib
 import functools
@@ -12,11 +12,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.core.errors import InputError, LostWorkerError, one_line
+from wca_tf.core.files import TEMPORARY_PREFIX
+from wca_tf.core.keras_graph import all_layers
 from wca_tf.distribution.cluster import check_strategy, has_joined, is_chief, join, read_cluster
-from wca_tf.errors import InputError, LostWorkerError, one_line
-from wca_tf.files import TEMPORARY_PREFIX
 
-# What TensorFlow raises in a worker whose peer is gone.
+# The errors that TensorFlow raises in a worker when another worker is gone.
 LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -26,15 +27,15 @@ LOST = (
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The strategy of a `--strategy`; on one device TensorFlow's default, which distributes nothing.
+    """Return the strategy of a `--strategy`; on one device TensorFlow's default, which distributes nothing.
 
     Call it before any other operation: memory growth and the cluster's connections are set when TensorFlow starts.
 
     Raises:
-        InputError: an unusable TF_CONFIG, or none for "multi_worker".
+        InputError: a faulty TF_CONFIG, or no TF_CONFIG for "multi_worker".
     """
     gpus = tf.config.list_physical_devices("GPU")
-    with contextlib.suppress(RuntimeError):  # TensorFlow runs already, with whatever it was set to
+    with contextlib.suppress(RuntimeError):  # TensorFlow has started already, and keeps its setting
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
     check_strategy(name)
@@ -66,7 +67,7 @@ def _mirrored() -> tf.distribute.Strategy:
 
 
 def check_shares(strategy: tf.distribute.Strategy, batch_size: int, jit_compile: bool) -> None:
-    """Raise InputError for a batch that the replicas cannot share evenly, or XLA where it fails or is slow."""
+    """Raise InputError for a batch that the replicas cannot share evenly, or for XLA where it fails or is slow."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise InputError(
@@ -78,8 +79,8 @@ def check_shares(strategy: tf.distribute.Strategy, batch_size: int, jit_compile:
 
 
 def synchronise_batch_normalisation(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Have every BatchNormalization take its statistics over the global batch; on one device over the batch."""
-    for layer in model._flatten_layers(include_self=False, recursive=True):
+    """Make every BatchNormalization take its statistics over the global batch; on one device, over the batch."""
+    for layer in all_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.synchronized = strategy.num_replicas_in_sync > 1
 
@@ -87,12 +88,14 @@ def synchronise_batch_normalisation(model: keras.Model, strategy: tf.distribute.
 def distribute_batches(
     strategy: tf.distribute.Strategy, batches: Callable[..., tf.data.Dataset], batch_size: int
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Batches of `batch_size` images, shared out: a worker makes its own rows alone, and its devices divide them.
+    """Return batches of `batch_size` images, divided among workers and devices.
+
+    A worker makes only its own rows of each batch, and its devices divide these rows.
 
     Args:
-        strategy: who shares.
-        batches: (worker=, workers=) -> this worker's rows of each batch.
-        batch_size: of the global batch, a multiple of the number of replicas.
+        strategy: the strategy whose replicas share the batches.
+        batches: function (worker=, workers=) -> dataset of this worker's rows of each batch.
+        batch_size: the rows of the global batch, a multiple of the number of replicas.
     """
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
@@ -109,10 +112,10 @@ def distribute_batches(
 
 @contextlib.contextmanager
 def one_writer(strategy: tf.distribute.Strategy, path: Path) -> Iterator[Path]:
-    """`path` for the chief, and a copy for every other worker, so that all read the same and one writes.
+    """Yield `path` for the chief, and a copy of it for every other worker: all read the same files, and one writes.
 
-    A worker's copy is made before the chief goes on, and removed at the end; what TensorFlow wants every worker to save
-    goes into it.
+    A worker's copy is made before the chief goes on, and removed at the end. Files that TensorFlow makes every worker
+    save go into the copy.
     """
     if not _has_workers(strategy):
         yield path
@@ -128,12 +131,12 @@ def one_writer(strategy: tf.distribute.Strategy, path: Path) -> Iterator[Path]:
                 shutil.copytree(path, own, ignore=ignored)
         check_same_everywhere(strategy, lambda: "copied")
         yield own
-        check_same_everywhere(strategy, lambda: "done")  # nobody leaves while another may still need it
+        check_same_everywhere(strategy, lambda: "done")  # no worker leaves while another may still need it
 
 
 @contextlib.contextmanager
 def lost_worker_is_an_error(path: Path) -> Iterator[None]:
-    """Raise LostWorkerError for what TensorFlow raises when another worker is gone."""
+    """Raise LostWorkerError in place of the errors that TensorFlow raises when another worker is gone."""
     try:
         yield
     except LOST as error:
@@ -146,7 +149,7 @@ def lost_worker_is_an_error(path: Path) -> Iterator[None]:
 
 
 def check_same_everywhere(strategy: tf.distribute.Strategy, told: Callable[[], Any]) -> None:
-    """Wait for every worker, and raise InputError on all of them unless what `told` returns is written alike on all."""
+    """Wait for every worker, and raise InputError on all of them unless `told()` has the same `repr` on all."""
     if not _has_workers(strategy):
         return
     digest = hashlib.sha256(repr(told()).encode()).digest()

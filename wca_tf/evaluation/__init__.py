@@ -1,1 +1,1 @@
-"""What a model is worth: judging images (accuracy.py), running attacks (runner.py), printing (table.py)."""
+"""The evaluation of nets: judging.py judges images, trials.py runs attacks, and runner.py does the whole evaluation."""

@@ -1,4 +1,4 @@
-"""`wca_tf.evaluate`: a net attacked from Python. The answer is a `Report`, which shows itself."""
+"""`wca_tf.evaluate`: attacks on a net from Python. The result is a `Report`, which shows itself as a table."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from wca_tf.attacks import Attack
-from wca_tf.config import EvaluateConfig
 from wca_tf.evaluation import runner
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.report_object import Report
 
 
@@ -22,21 +22,24 @@ def evaluate(
     name: str = "keras model",
     **options: Any,
 ) -> Report:
-    """Attack a net on images in memory, and judge what comes out.
+    """Attack a net on images in memory, and judge the adversarial images.
 
     Args:
-        model: a Keras classifier that returns logits [N, C], with noise in any layer or none, or a target.
+        model: a Keras classifier that returns logits [N, C], with or without noise in any layer; or a target.
         images: [N, H, W, channels], uint8, or float32 in [0, 1].
         labels: whole numbers [N].
-        attacks: as in `bin/evaluate --attacks`, or a list of such texts and of objects, of your own too.
-        epsilons: a radius, or a list of them, in the images' [0, 1] units; as text, also for one norm: "l2:0.5".
-        report_dir: where results.json, report.html, model_card.md and examples.npz go. An evaluation that was stopped
-            goes on there, and other attacks are added. None: nothing is written.
-        name: what the report calls the model.
-        options: other fields of `EvaluateConfig`, such as eot_samples, seed, checklist; num_examples is 0, for all.
+        attacks: as in `bin/evaluate --attacks`, or a list of such texts and of attack objects. An attack object may be
+            of your own class.
+        epsilons: a radius or a list of radii, in the images' [0, 1] units. A text may be a radius of one norm alone, as
+            "l2:0.5".
+        report_dir: directory for results.json, report.html, model_card.md and examples.npz. An evaluation that was
+            stopped continues there, and other attacks are added. `None`: no files are kept.
+        name: the model's name in the report.
+        options: other fields of `EvaluateConfig`, such as eot_samples, seed, checklist; num_examples is 0 by default,
+            for all images.
 
     Raises:
-        InputError: images, labels, attacks or a model that cannot be used; a directory of another evaluation.
+        InputError: images, labels, attacks or the model cannot be used, or the directory belongs to another evaluation.
     """
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
@@ -56,11 +59,13 @@ def evaluate_model_dir(config: EvaluateConfig, model_dir: str | Path, report_dir
     """Attack the net that `bin/train` left in a directory, as `bin/evaluate` does.
 
     Args:
-        config: which attacks, on which images.
-        model_dir: of the training run.
-        report_dir: where the results go; empty for a directory of its own below `model_dir`/evaluations.
+        config: the attacks, and the images to attack.
+        model_dir: directory of the training run.
+        report_dir: directory for the results; empty for a directory below `model_dir`/evaluations, named after the
+            images and options of the evaluation.
 
     Raises:
-        InputError: no or a broken model, absent data, a report directory of another evaluation.
+        InputError: the model is absent or broken, data are absent, or the report directory belongs to another
+            evaluation.
     """
     return Report(runner.evaluate(config, model_dir, report_dir))

@@ -1,4 +1,4 @@
-"""What a report directory belongs to: one model, and one choice of images, seed and draws."""
+"""The identity of a report directory: it belongs to one model, and to one choice of images, seed and draws."""
 
 import hashlib
 import json
@@ -8,13 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from wca_tf import files
-from wca_tf.errors import InputError
-from wca_tf.evaluation.measure import Measure
-from wca_tf.model_dir import ModelDirectory
+from wca_tf.core import files
+from wca_tf.core.errors import InputError
+from wca_tf.evaluation.measures.measure import Measure
+from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 2  # of results.json
-# What a report directory belongs to, as said of one that belongs to something else.
+# Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
     "model_dir": "another directory of a model",
     "model": "another model",
@@ -25,10 +25,13 @@ OTHER = {
 
 
 def digest_of_net(model: keras.Model) -> str:
-    """SHA-256 of a Keras model's weights, and of its architecture where its class says how it is made."""
+    """Return the SHA-256 of a Keras model's weights and architecture.
+
+    If the model cannot describe its architecture, the name of its class is used instead.
+    """
     try:
         described = keras.saving.serialize_keras_object(model)
-        described.pop("compile_config", None)  # no matter to what it answers
+        described.pop("compile_config", None)  # it does not change the net's answers
     except (NotImplementedError, TypeError, ValueError):
         described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
     architecture = json.dumps(described, sort_keys=True, default=str)
@@ -38,7 +41,7 @@ def digest_of_net(model: keras.Model) -> str:
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:
-    """Which state of a model is evaluated: its epoch, whether training was complete, and its file's SHA-256."""
+    """Return the state of the model: its epoch, whether training was complete, and the SHA-256 of its file."""
     return {
         "epoch": directory.best_epoch()["epoch"],
         "training_complete": directory.last.exists(),
@@ -47,13 +50,18 @@ def describe_model(directory: ModelDirectory) -> dict[str, Any]:
 
 
 def evaluation_name(identity: dict[str, Any]) -> str:
-    """A directory name for an evaluation: equal for equal models, images and seeds alone."""
+    """Return a directory name for an evaluation. Two evaluations have the same name only if their identity is equal."""
     hashed = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
     return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{hashed}"
 
 
 def stored_results(report: Path, identity: dict[str, Any], every: list[Measure]) -> dict[str, Any] | None:
-    """The results in `report`, if any; raises InputError when they are of another evaluation, which would be lost."""
+    """Return the results in `report`, or `None` where there are no results.
+
+    Raises:
+        InputError: the results are of another evaluation, which would be lost; or they are broken, or of another
+            version.
+    """
     for name in ("evaluation.json", "results.json"):
         if (report / name).exists():
             stored = files.read_json(report / name)

@@ -6,24 +6,25 @@ from typing import Any
 import keras
 import numpy as np
 
-from wca_tf.config import DataConfig, EvaluateConfig
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
-from wca_tf.errors import InputError, one_line
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.model_dir import import_classes
+from wca_tf.runs.model_dir import import_classes
 
 
 def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> dict[str, Any]:
     """Attack the classifier in a `.keras` file, and write what `evaluate` writes.
 
     Args:
-        path: of the file. It is read safely: layers that hold code (Lambda) are refused.
-        data: whose test images are attacked; the classifier takes them as float32 in [0, 1].
-        config: which attacks.
-        report_dir: where the results go.
+        path: the file. It is read safely: layers that hold code (Lambda) are refused.
+        data: the data set whose test images are attacked; the classifier takes them as float32 in [0, 1].
+        config: the attacks.
+        report_dir: directory for the results.
 
     Raises:
-        InputError: a file that is no Keras classifier of such images; absent data.
+        InputError: the file is no Keras classifier of such images, data are absent, or `config.split` is not "test".
     """
     if config.split != "test":
         raise InputError(f"expected --split=test with --model, whose training is not known; received {config.split}")
@@ -46,7 +47,13 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
 
 
 def load_classifier(path: Path) -> keras.Model:
-    """Read a `.keras` file; a softmax at its end, whose logarithms saturate, is left out, which changes no answer."""
+    """Read a `.keras` file, and leave out the softmax activation of its last layer.
+
+    Attacks need logits, because the logarithms of a softmax saturate. The net's answers do not change.
+
+    Raises:
+        InputError: the file cannot be read, or has unknown layers.
+    """
     try:
         import_classes(path)
         model = keras.models.load_model(path, compile=False)

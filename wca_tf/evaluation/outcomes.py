@@ -1,4 +1,4 @@
-"""What an attack did to each image, in memory and on disk: the records from which results and reports are made."""
+"""The outcome of an attack on each image, in memory and on disk. Results and reports are made from these records."""
 
 import dataclasses
 import hashlib
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf import files
-from wca_tf.errors import InputError, one_line
-from wca_tf.evaluation.accuracy import Judgement
+from wca_tf.core import files
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.evaluation.judging import Judgement
 
-# Adversarial images kept for the report.
+# The number of adversarial images that are kept for the report.
 GALLERY = 8
 CLEAN = "clean"
 PER_IMAGE = ("linf", "l2", "l0", "zero_gradients", "target_probability", "found", "generations")  # fields of Outcome
@@ -21,20 +21,24 @@ PER_IMAGE = ("linf", "l2", "l0", "zero_gradients", "target_probability", "found"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One attack's outcome on the first images of a split; the clean images are an attack without a configuration.
+    """The outcome of one attack on the first images of a split.
+
+    The clean images have an outcome too, as if by an attack without a configuration.
 
     Attributes:
         name: the attack as written in `--attacks`, or "clean".
-        epsilon: its radius; None for an attack without one, 0 for the clean images.
-        config: its parameters.
-        judgement: how the images are judged.
-        linf, l2, l0: per image [N], the distance from the clean one; l0 counts pixels.
-        zero_gradients: per image [N], whether the gradient is zero in every pixel; NaN without gradients.
-        target_probability: per image [N], P(the class wanted) of a targeted attack, else NaN.
-        found: per image [N], whether an attack that searches the nearest image found one; NaN for other attacks.
+        epsilon: the radius; `None` for an attack without a radius, 0 for the clean images.
+        config: the attack's parameters.
+        judgement: the judgement of the images.
+        linf, l2, l0: per image [N], the distance from the clean image; l0 counts pixels.
+        zero_gradients: per image [N], whether the gradient at the clean image is zero in every pixel; NaN for an attack
+            without gradients.
+        target_probability: per image [N], P(target class) for a targeted attack; NaN for other attacks.
+        found: per image [N], whether an attack that searches for the nearest adversarial image found one; NaN for other
+            attacks.
         generations: per image [N], how many generations n_pixel searched; NaN for other attacks.
         images: [at most 8, H, W, channels], the first adversarial images.
-        seconds: what it took.
+        seconds: the time that it took.
     """
 
     name: str
@@ -53,14 +57,14 @@ class Outcome:
 
     @property
     def norm(self) -> str | None:
-        """The norm of its radius, if it has one."""
+        """The norm of the radius; `None` without a radius."""
         return None if self.epsilon is None else self.config.get("norm")
 
     def __len__(self) -> int:
         return len(self.linf)
 
     def extended(self, other: "Outcome") -> "Outcome":
-        """This with the images of `other` behind its own."""
+        """Return the outcome on the images of this outcome, followed by the images of `other`."""
         arrays: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in PER_IMAGE
         }
@@ -70,21 +74,21 @@ class Outcome:
         return dataclasses.replace(self, judgement=judgement, images=images, seconds=seconds, **arrays)
 
     def first(self, count: int) -> "Outcome":
-        """The outcome on the first `count` images."""
+        """Return the outcome on the first `count` images."""
         arrays: dict[str, Any] = {name: getattr(self, name)[:count] for name in (*PER_IMAGE, "images")}
         fields = {f.name: getattr(self.judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
         return dataclasses.replace(self, judgement=Judgement(**fields), **arrays)
 
 
 def record_path(directory: Path, name: str, epsilon: float | None) -> Path:
-    """Where an outcome is kept: a name that can be read, and a hash that tells all apart."""
+    """Return the path of an outcome's record: a readable name, and a hash that makes it unique."""
     digest = hashlib.sha256(json.dumps([name, epsilon]).encode()).hexdigest()[:8]
     readable = re.sub(r"[^A-Za-z0-9.=-]+", "_", name)[:60]
     return directory / f"{readable}{'' if epsilon is None else f'-{epsilon:.4g}'}-{digest}.npz"
 
 
 def save_outcome(outcome: Outcome, directory: Path) -> None:
-    """Write the record of an attack on so many images as it has seen."""
+    """Write the record of an attack, for the images that it has attacked so far."""
     described = {"name": outcome.name, "epsilon": outcome.epsilon, "config": outcome.config, "seconds": outcome.seconds}
     arrays: dict[str, Any] = {
         "described": np.array(json.dumps(described)),
@@ -99,7 +103,9 @@ def save_outcome(outcome: Outcome, directory: Path) -> None:
 def load_outcome(
     directory: Path, name: str, epsilon: float | None, algorithms: dict[str, int] | None = None
 ) -> Outcome | None:
-    """Return the record of an attack, or None where there is none or its `config` lacks one of `algorithms`.
+    """Return the record of an attack, or `None` where there is no record.
+
+    The result is `None` too where the record's `config` does not have all items of `algorithms`.
 
     Raises:
         InputError: the file is broken.
@@ -112,7 +118,7 @@ def load_outcome(
             arrays = {key: stored[key] for key in stored.files}
         described = json.loads(str(arrays.pop("described")))
         if not (algorithms or {}).items() <= described["config"].items():
-            return None  # an older algorithm's, which may lack what a record has today
+            return None  # it is of an older algorithm, and may lack fields that records have today
         fields = {f.name: arrays.pop(f"judgement_{f.name}") for f in dataclasses.fields(Judgement)}
         return Outcome(**described, judgement=Judgement(**fields), **arrays)
     except Exception as error:  # NumPy raises whatever zip and its own readers raise
@@ -120,17 +126,18 @@ def load_outcome(
 
 
 def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Judgement]:
-    """Return the judgements of some outcomes of `per_example_arrays`."""
+    """Return the judgements of the outcomes `rows` of `arrays`, which are those of `per_example_arrays`."""
     shape = arrays["probability_correct"].shape
     every = {"hits": np.zeros((*shape, 0), bool), "blocks": np.tile(arrays["index"], (shape[0], 1)), **arrays}
     return [Judgement(**{f.name: every[f.name][row] for f in dataclasses.fields(Judgement)}) for row in rows]
 
 
 def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Arrays of examples.npz: `index`, `label` [N]; per outcome, clean first: names, norms, radii [A], numbers [A, N].
+    """Return the arrays of examples.npz.
 
-    The epsilon of an attack without a radius is NaN, and its norm empty. Of a net judged by draws there are `hits` too,
-    [A, N, draws], and `blocks` [A, N].
+    `index` and `label` are [N]. The other arrays have a row for each outcome, and the clean images come first: names,
+    norms and radii are [A], numbers are [A, N]. An attack without a radius has epsilon NaN and an empty norm. For a net
+    that is judged by draws, there are also `hits` [A, N, draws] and `blocks` [A, N].
     """
     hits = np.stack([outcome.judgement.hits for outcome in outcomes])
     judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")

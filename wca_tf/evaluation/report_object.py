@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wca_tf import files
-from wca_tf.evaluation.measures import format_results
+from wca_tf.core import files
+from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.report.table import header, table_rows
 
 
 class Report(Mapping[str, Any]):
-    """The contents of results.json, by key: "clean", "attacks", "worst_case", "checklist" and what measures add.
+    """The contents of results.json as a mapping that cannot be changed.
 
-    Every number has its 95 % interval: {"value", "low", "high"}.
+    The keys are "clean", "attacks", "worst_case" and "checklist", and the keys that other measures add. An accuracy is
+    {"value", "low", "high"}: a number with its 95 % interval.
     """
 
     def __init__(self, results: dict[str, Any]) -> None:
@@ -31,11 +32,14 @@ class Report(Mapping[str, Any]):
 
     @property
     def worst_case(self) -> list[dict[str, Any]]:
-        """For each radius: its norm, its epsilon, and the mean P(correct) when each image meets its worst attack."""
+        """The worst case at each radius, as {"norm", "epsilon", "expected_accuracy"}.
+
+        The expected accuracy is the mean P(correct) when each image meets the attack that is worst for it.
+        """
         return self._results["worst_case"]
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return the contents as JSON; write them to a file too, where one is named."""
+        """Return the contents as JSON. With a `path`, also write them to that file."""
         if path is not None:
             files.write_json(Path(path), self._results)
         return json.dumps(self._results, indent=2, allow_nan=False)
@@ -44,7 +48,7 @@ class Report(Mapping[str, Any]):
         return format_results(self._results)
 
     def _repr_html_(self) -> str:
-        """The table, for a notebook."""
+        """Return the table as HTML, for a notebook."""
         first, *rows = ([html.escape(cell) for cell in row] for row in table_rows(self._results))
         head = "".join(f"<th>{cell}</th>" for cell in first)
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)

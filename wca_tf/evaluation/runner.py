@@ -1,15 +1,15 @@
 """evaluate(config, model_dir): attack a trained model, judge the images, and write results.json and a report.
 
-A report directory belongs to one model and one choice of images and seed. Evaluated again with other attacks, it gets
-those in addition; killed at any moment, it goes on where it was.
+A report directory belongs to one model and one choice of images, seed and draws. A later evaluation with other attacks
+adds these attacks to it. An evaluation that was killed at any moment continues where it stopped.
 
 report_dir/
-    results.json      every number, with its interval
+    results.json      the numbers; accuracies with their intervals
     examples.npz      the numbers of every image
     report.html       tables and figures, in one file
-    model_card.md     what the model is worth, in a page
-    evaluation.json   what the directory belongs to
-    records/          a file per attack: what evaluations go on from
+    model_card.md     the model and its robustness, on one page
+    evaluation.json   the model, images and options that the directory belongs to
+    records/          a file per attack, from which evaluations continue
 """
 
 import dataclasses
@@ -20,29 +20,31 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf import files
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.config import EvaluateConfig, TrainConfig, norms_of
+from wca_tf.attacks.radii import norms_of
+from wca_tf.core import files
+from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
-from wca_tf.errors import InputError
-from wca_tf.evaluation.attacking import Settings
-from wca_tf.evaluation.criteria import Searches
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_results
-from wca_tf.evaluation.measure import Evaluation, Measure
-from wca_tf.evaluation.measures import measures
+from wca_tf.evaluation.measures.criteria import Searches
+from wca_tf.evaluation.measures.measure import Evaluation, Measure
+from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
+from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import per_example_arrays
-from wca_tf.evaluation.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.report.page import write_report
-from wca_tf.inference_copy import inference_copy
-from wca_tf.keras_target import target_of
-from wca_tf.model_dir import ModelDirectory, load_model, same_defence, versions
+from wca_tf.evaluation.trials import Settings
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.inference_copy import inference_copy
+from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget, has_noise
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory, load_model, same_defence, versions
 
-# Written before results.json.
+# Files that are written before results.json.
 WRITTEN = ("examples.npz", "report.html", "model_card.md")
 
 
@@ -52,17 +54,18 @@ def evaluate(
     """Attack the model in `model_dir` and write results.json, examples.npz, report.html and model_card.md.
 
     Args:
-        config: which attacks, on which images.
+        config: the attacks, and the images to attack.
         model_dir: directory of a training run.
-        report_dir: where the results go; empty for model_dir/evaluations/NAME, NAME made of the model, the images and
-            the seed.
-        searches: the checklist's longest attacks.
+        report_dir: directory for the results; empty for model_dir/evaluations/NAME, where NAME follows from the model,
+            its directory, the images and `EvaluateConfig.identity`.
+        searches: the checklist's attacks without gradients, which take the longest; `None` for the default.
 
     Returns:
         The contents of results.json.
 
     Raises:
-        InputError: no or a broken model, absent data, a report directory of another evaluation.
+        InputError: the model is absent or broken, data are absent, or the report directory belongs to another
+            evaluation.
     """
     with lost_worker_is_an_error(Path(report_dir or model_dir)):
         strategy = make_strategy(config.strategy)
@@ -95,12 +98,12 @@ def _evaluate_model_dir(
 
 
 def _averaged(target: AnyTarget, config: EvaluateConfig) -> AnyTarget:
-    """The net as it is asked: with the mean of `average_draws` answers."""
+    """Return the net that answers with the mean logits of `average_draws` draws."""
     return target.averaged(config.average_draws) if config.average_draws > 1 else target
 
 
 def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarget:
-    """What attacks see of the net: itself, or its copy in another precision."""
+    """Return the net that attacks see: the net itself, or its copy in another precision."""
     if config.attack_precision == EvaluateConfig.attack_precision:
         return target
     if not isinstance(model, StochasticClassifier):
@@ -109,7 +112,7 @@ def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarge
 
 
 def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, StochasticClassifier, Examples]:
-    """A training run, its best model and the images to evaluate it on, checked to belong together."""
+    """Return a training run, its best model and the images to evaluate it on; check that they belong together."""
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
     model = load_model(directory.best)
@@ -121,9 +124,10 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
 
 
 def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[FoundExamples]:
-    """Have each attack find adversarial images planted on the features of the model in `model_dir`.
+    """Test whether each attack finds adversarial images that are planted on the features of the model in `model_dir`.
 
-    They are planted within the largest radius of the attack's norm; for attacks without a radius, of the first norm.
+    An image is planted within the largest radius of the attack's norm. For an attack without a radius, this is the
+    largest radius of the first norm.
     """
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
     target, found = _averaged(target_of(model), config), []
@@ -147,18 +151,18 @@ def evaluate_model(
     """Attack any Keras classifier, or any target, on images in memory, and write what `evaluate` writes.
 
     Args:
-        model: returns logits [N, C]; noise in any layer is welcome.
+        model: a Keras classifier that returns logits [N, C], or a target; any layer may have noise.
         images: [N, H, W, channels], uint8, or float32 in [0, 1].
         labels: whole numbers [N].
-        config: which attacks; `split`, `tfds_data_dir` and `strategy` do not count. To share out the attacks of a
-            Keras model, build it and call this in a strategy's scope.
-        report_dir: where the results go.
-        name: what the report calls the model. A report directory belongs to it, the images and the Keras model; a
-            target is known by its name alone.
-        quiet: do not say where the results are.
+        config: the attacks; `tfds_data_dir` and `strategy` are not used, and `split` chooses no images. To attack a
+            Keras model on several devices, build it and call this function in the scope of a tf.distribute strategy.
+        report_dir: directory for the results.
+        name: the model's name in the report. A report directory belongs to this name, the images and the Keras model; a
+            target is identified by its name alone.
+        quiet: whether to print no line that says where the results are.
 
     Raises:
-        InputError: images, labels or a model that cannot be used; a report directory of another evaluation.
+        InputError: images, labels or the model cannot be used, or the report directory belongs to another evaluation.
     """
     images, labels = np.asarray(images), np.asarray(labels)
     check_images(images)
@@ -215,7 +219,7 @@ def _evaluate(
 
 
 def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
-    """Return what a measure gives; where it was measured before, or is not asked for, what is stored."""
+    """Return the results of a measure; the stored results where they are complete, or where it is not asked for."""
     stored, config = evaluation.stored, evaluation.config
     if measure.gives_outcomes or (measure.is_asked(config) and not (stored and measure.is_complete(stored, config))):
         return measure.measure(evaluation)
@@ -223,12 +227,12 @@ def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _is_complete(stored: dict[str, Any], config: EvaluateConfig, every: list[Measure]) -> bool:
-    """Whether nothing is left to do."""
+    """Return whether nothing is left to do."""
     return all(measure.is_complete(stored, config) for measure in every if measure.is_asked(config))
 
 
 def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]) -> None:
-    """Write what an evaluation leaves; results.json last, which says that it is complete."""
+    """Write the files of an evaluation; results.json comes last, because it says that the evaluation is complete."""
     report, examples, outcomes = evaluation.directory, evaluation.examples, evaluation.outcomes
     arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels)
     files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
@@ -242,7 +246,13 @@ def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]
 
 
 def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) -> Examples:
-    """The first `num_examples` images of the split; the validation images are those that training kept aside."""
+    """Return the first `num_examples` images of the split.
+
+    The validation images are the images that training held out.
+
+    Raises:
+        InputError: the validation images are asked for, and training held out no images.
+    """
     if config.tfds_data_dir:
         train_config = dataclasses.replace(train_config, tfds_data_dir=config.tfds_data_dir)
     if config.split == "test":

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf.evaluation.accuracy import Judgement, least_probability, mean_with_interval
+from wca_tf.evaluation.intervals import mean_with_interval
+from wca_tf.evaluation.judging import Judgement, least_probability
 from wca_tf.evaluation.outcomes import Outcome
 
 
 def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Return `attacks` and `worst_case` of results.json; the outcome of the clean images comes first."""
+    """Return `attacks` and `worst_case` of results.json. The first of `outcomes` is the outcome of the clean images."""
     attacked = outcomes[1:]
     radii = dict.fromkeys((o.norm, o.epsilon) for o in attacked if o.epsilon is not None)
     return {
@@ -28,7 +29,7 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
 def worst_case(outcomes: list[Outcome], norm: str | None, epsilon: float) -> Judgement:
     """Return the judgement of each image in the worst case over the clean image and all attacks at a radius.
 
-    An attack without a radius has no epsilon, and no part in it.
+    Attacks without a radius are left out, because they have no epsilon.
     """
     clean, *attacked = outcomes
     return least_probability(
@@ -61,9 +62,10 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def _distortion(distances: np.ndarray, found: np.ndarray) -> dict[str, float | None]:
-    """Return mean and median of distances [N]; None for infinity: an image not `found` is infinitely far away.
+    """Return the mean and the median of distances [N]; `None` means infinity.
 
-    The median of a minimum-norm attack is what to compare, not its success.
+    An image that was not `found` is infinitely far away. To compare minimum-norm attacks, use the median distance, not
+    the success rate.
     """
     distances = np.where(found == 0, np.inf, distances)
     numbers = {"mean": distances.mean(), "median": np.median(distances)}

@@ -7,14 +7,15 @@ SCALES = ("tiny", "small", "paper")
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What `bin/reproduce --list` says of an experiment.
+    """The description of an experiment that `bin/reproduce --list` shows.
 
     Attributes:
         paper: the table or figure of the paper.
-        what: what it shows.
-        nets: how many nets it trains at --scale=small, those that other experiments share included.
-        small, full: data sets at --scale=small and at --scale=paper, of settings.PAPER; at --scale=tiny it is digits.
-        cost: what it took at --scale=small on 2 cores, which other jobs shared.
+        what: the nets, attacks or quantities that it shows.
+        nets: the number of nets that it trains at --scale=small; nets that other experiments share count too.
+        small, full: data sets at --scale=small and at --scale=paper, keys of settings.PAPER; at --scale=tiny the data
+            set is digits.
+        cost: the time that it took at --scale=small on 2 cores, which other jobs shared.
     """
 
     paper: str
@@ -25,7 +26,7 @@ class Experiment:
     cost: str = "cost not measured"
 
     def datasets(self, scale: str) -> tuple[str, ...]:
-        """The data sets at one of `SCALES`."""
+        """Return the data sets at one of `SCALES`."""
         return {"tiny": ("digits",), "small": self.small, "paper": self.full}[scale]
 
 

@@ -10,7 +10,7 @@ TWO_RADII = "the paper gives the radius of its Fashion-MNIST numbers as 8/255 in
 
 
 def reproduce(run: Run) -> Table:
-    """One draw an image, as in the paper."""
+    """Return the table of Table 5, with one draw per image, as in the paper."""
     table = Table("Ablation: Table 5 of the paper", [])
     for dataset in run.datasets:
         radii = {EPSILON: 8 / 255, **OTHER_RADII.get(dataset, {})}

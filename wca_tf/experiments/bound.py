@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from wca_tf.config import DataConfig
+from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.experiments.charts import Series, curves, legend, panels, save
@@ -18,7 +18,10 @@ ROUNDING = 1e-5  # PGD's images are float32
 
 
 def reproduce(run: Run) -> Table:
-    """A row per covariance and quantity, a column per radius: means over seeds, with the least and the most of them."""
+    """Return a table with a row per covariance and quantity, and a column per radius.
+
+    A cell has the mean over seeds, with the smallest and the largest value of a seed.
+    """
     [dataset] = run.datasets
     table = Table(
         f"Theorem 1 on {dataset}, 0 against 1, linear SVM on 32 principal components: Figure 2 of the paper", []
@@ -61,7 +64,7 @@ def _zeros_and_ones(run: Run, dataset: str, split: str) -> Examples:
 
 
 def _check_bound(curves_found: list[list[dict[str, float]]]) -> None:
-    """Raise RuntimeError when an attack left less than what Theorem 1 promises: it would be a bug."""
+    """Raise RuntimeError when an attack left less than one of the two bounds of Theorem 1, which would be a bug."""
     for point in (point for curve in curves_found for point in curve):
         least = min(point["pgd"], point["optimum"])
         if point["theorem_1"] > least + ROUNDING or point["certified"] > least + ROUNDING:

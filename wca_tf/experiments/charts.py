@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from wca_tf import files
+from wca_tf.core import files
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.tables import Cell, Table
 
@@ -35,7 +35,7 @@ def save(figure: Figure, directory: Path, name: str) -> None:
 def panels(
     count: int, width: float = 4.6, height: float = 3.6, label: str = "accuracy, %"
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of so many axes side by side with one scale, which goes from 0 to 100 where it is accuracy."""
+    """Return a figure of `count` axes side by side. They share a scale, which is 0 to 100 if `label` ends in %."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * count, height), layout="constrained")
         axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
@@ -46,9 +46,10 @@ def panels(
 
 
 def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str]) -> None:
-    """Rows as groups of bars, a colour per column: the paper's on the left, ours with intervals on the right.
+    """Write a bar chart of a table: the paper's numbers on the left, and ours with intervals on the right.
 
-    `titles` say what the two panels are of. A panel has the columns of which there are numbers.
+    A row is a group of bars, and a column is a colour. `titles` are the titles of the two panels. A panel shows only
+    columns that have numbers.
     """
     cells = {column: [row.get(column, Cell()) for row in table.rows.values()] for column in table.columns}
     ours = [column for column in cells if any(cell.measured for cell in cells[column])]
@@ -71,18 +72,18 @@ def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str])
 
 
 def legend(axis: Axes) -> None:
-    """The names of the series, to the right of the panel, where they cover nothing."""
-    if axis.get_legend_handles_labels()[0]:  # none, where every run failed
+    """Draw the names of the series to the right of the panel, where they cover nothing."""
+    if axis.get_legend_handles_labels()[0]:  # there are no series where every run failed
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def _bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> None:
-    """A column's bars, the one at `place` of `count` in each row's group."""
+    """Draw a column's bars: in each row's group, the bar at `place` of `count`."""
     width = 0.8 / count
     places = [i + (place - (count - 1) / 2) * width for i in range(len(cells))]
     ours = [cell.measured or {} for cell in cells]
     heights = [cell.paper for cell in cells] if paper else [n.get("value") for n in ours]
-    known = [100 * h if h is not None else math.nan for h in heights]  # what is not known gets no bar
+    known = [100 * h if h is not None else math.nan for h in heights]  # an unknown number gets no bar
     axis.bar(places, known, width, **style)
     if not paper:
         for middle, interval in zip(places, ours, strict=True):
@@ -91,7 +92,7 @@ def _bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, st
 
 
 def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool = True) -> None:
-    """Accuracy over epsilon, a line for each series."""
+    """Draw accuracy against the quantity `label`, such as epsilon, with a line for each series."""
     axis.set_title(title)
     axis.set_xlabel(label)
     for number, (name, points) in enumerate(series.items()):

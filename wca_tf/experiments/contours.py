@@ -12,14 +12,17 @@ from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import STYLE, save
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
-from wca_tf.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory, load_model
 
 NETS = (("isotropic", "plane_isotropic"), ("anisotropic", "plane_anisotropic"))
 RANDOM_ANGLE = 22.5  # degrees, mean angle of a random direction of the plane to the nearer of two axes
 
 
 def reproduce(run: Run) -> Table:
-    """How far each class's weights are from the noise's nearest principal axis; the figure draws both."""
+    """Return a table of the angles between each class's weights and the nearest principal axis of the noise.
+
+    The figure draws the weights and the noise.
+    """
     [dataset] = run.datasets
     table = Table(f"A bottleneck of two dimensions on {dataset}: Figure 3 of the paper", [])
     with matplotlib.rc_context(STYLE):
@@ -47,20 +50,20 @@ def reproduce(run: Run) -> Table:
 
 
 def angles_to_axes(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Degrees [C] between each column of weights [D, C] and the nearest eigenvector of the covariance [D, D]."""
+    """Return the degrees [C] between each column of weights [D, C] and the nearest eigenvector of covariance [D, D]."""
     _, directions = np.linalg.eigh(covariance)
     cosines = np.abs(directions.T @ (weights / np.linalg.norm(weights, axis=0)))
     return np.degrees(np.arccos(np.clip(cosines.max(axis=0), 0, 1)))
 
 
 def _head(model_dir: Path) -> tuple[np.ndarray, np.ndarray]:
-    """W [D, C] and L [D, D] of a trained net."""
+    """Return W [D, C] and L [D, D] of a trained net."""
     model = load_model(ModelDirectory(model_dir).best)
     return model.classifier.kernel.numpy(), model.noise.scale_tril.numpy()
 
 
 def _draw(axis: Axes, weights: np.ndarray, covariance: np.ndarray, title: str) -> None:
-    """Ellipses at 1, 2 and 3 standard deviations, and the weights as arrows, scaled to be seen beside them."""
+    """Draw ellipses at 1, 2 and 3 standard deviations, and the weights as arrows of a visible length."""
     variances, directions = np.linalg.eigh(covariance)
     tilt = np.degrees(np.arctan2(directions[1, 1], directions[0, 1]))
     reach = 3.3 * np.sqrt(variances.max())

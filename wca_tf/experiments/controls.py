@@ -7,7 +7,7 @@ from wca_tf.experiments.tables import Table
 
 
 def reproduce(run: Run) -> Table:
-    """One draw an image, as in the paper, but for E2, whose answers average 10."""
+    """Return the table of Table 6, with one draw per image, as in the paper; E2 averages 10 draws."""
     [dataset] = run.datasets
     table = Table(f"Controls on {dataset}, epsilon = {EPSILON}: Table 6 of the paper (CIFAR-10)", [])
     for row in CONTROLS:

@@ -1,6 +1,6 @@
 """Table 2: C&W for each confidence kappa, and n-pixel for each n."""
 
-from wca_tf.evaluation.accuracy import distance_text
+from wca_tf.evaluation.intervals import distance_text
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.paper import CW, CW_CLEAN, NETS, PIXELS
 from wca_tf.experiments.run import Run
@@ -8,7 +8,7 @@ from wca_tf.experiments.tables import Table
 
 
 def reproduce(run: Run) -> Table:
-    """A row per attack, a column per net; the paper has WCA-Net's numbers."""
+    """Return a table with a row per attack, and columns per net. The paper has numbers for WCA-Net only."""
     [dataset] = run.datasets
     table = Table(f"C&W and n-pixel on {dataset}: Table 2 of the paper (CIFAR-10)", [])
     cw = {f"C&W, kappa {kappa}": (f"{run.budget.written('cw')}:confidence={kappa}", v) for kappa, v in CW.items()}

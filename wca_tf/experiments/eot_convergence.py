@@ -13,7 +13,10 @@ NOISY = ABLATION_LABELS[1:]
 
 
 def reproduce(run: Run) -> Table:
-    """Return a row per net and attack, a column per number of draws, as expected accuracy: no luck of a single draw."""
+    """Return a table with a row per net and attack, and a column per number of draws.
+
+    Its numbers are expected accuracies, which do not depend on the luck of a single draw.
+    """
     [dataset] = run.datasets
     table = Table(f"Draws of EoT on {dataset}, epsilon = {EPSILON}: section 4.1 of the paper", [])
     table.legend = (

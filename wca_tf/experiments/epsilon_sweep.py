@@ -9,7 +9,10 @@ ATTACKS = ("fgsm", "pgd")
 
 
 def reproduce(run: Run) -> Table:
-    """A row per net and attack, a column per radius; the paper prints the points of CIFAR-10 at 8/255 alone."""
+    """Return a table with a row per net and attack, and a column per radius.
+
+    The paper prints numbers only for CIFAR-10 at 8/255.
+    """
     [dataset] = run.datasets
     table = Table(f"Attack strength on {dataset}: Figure 1 of the paper", ["clean"])
     paper: dict[str, Series] = {attack: {} for attack in ATTACKS}

@@ -2,21 +2,24 @@
 
 from typing import Any
 
-from wca_tf.errors import DivergedError
+from wca_tf.core.errors import DivergedError
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.paper import CHOSEN, NETS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import train_changes
 from wca_tf.experiments.tables import Table
-from wca_tf.model_dir import ModelDirectory
+from wca_tf.runs.model_dir import ModelDirectory
 
 GRID = {"tiny": (1e-2, 1e-3), "small": (1e-1, 1e-2, 1e-3, 1e-4), "paper": (1e-1, 1e-2, 1e-3, 1e-4)}
-# A small search is of short runs: what it finds is the best for them.
+# A small search has short runs. Its result is the best setting for short runs.
 SMALL: dict[str, Any] = {"epochs": 2, "max_train_examples": 10_000}
 
 
 def reproduce(run: Run) -> Table:
-    """A row per learning rate, a column per weight decay: accuracy on the validation images, and under PGD there."""
+    """Return a table with a row per learning rate, and columns per weight decay.
+
+    A column has the accuracy on the validation images, clean or under PGD.
+    """
     [dataset] = run.datasets
     grid = GRID[run.config.scale]
     changes = {"tiny": {"epochs": 1}, "small": SMALL, "paper": {}}[run.config.scale]
@@ -35,7 +38,7 @@ def reproduce(run: Run) -> Table:
             evaluated = run.evaluated_at(model_dir, ["pgd"], split="validation")
             table.add(row, columns, {"value": found[learning_rate, weight_decay]})
             table.add(row, f"{columns}, pgd 8/255", evaluated.number("pgd", 8 / 255))
-    papers = train_changes(dataset, "anisotropic", "paper")  # the grid has its own rates: they are no difference
+    papers = train_changes(dataset, "anisotropic", "paper")  # the grid's rates are not listed as differences
     rates = {"learning_rate": papers["learning_rate"], "defence": papers["defence"]}
     table.notes = run.notes(dataset, NETS[1:], ["pgd"], **rates, **changes)
     table.notes.append("all accuracies are on validation images")

@@ -1,6 +1,6 @@
 """Tables 1 and 4: WCA-Net and no defence, ResNet-18 on CIFAR-10, by the paper's protocol and by the adaptive suite.
 
-At smaller radii too, where more than nothing may be left to compare.
+The nets are compared at smaller radii too, where their accuracy may be above zero.
 """
 
 from wca_tf.experiments.charts import bar_chart
@@ -15,7 +15,10 @@ AT_SMALLER = ["pgd", "z_margin:steps=10"]
 
 
 def reproduce(run: Run) -> Table:
-    """A row per net; the paper's FGSM, PGD and Square beside ours, then what the adaptive suite leaves."""
+    """Return a table with a row per net.
+
+    A row has the paper's FGSM, PGD and Square beside ours, then the accuracy that the adaptive suite leaves.
+    """
     [dataset] = run.datasets
     backbone = run.net(dataset, "none").backbone
     table = Table(f"{dataset}, {backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])

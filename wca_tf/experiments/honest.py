@@ -11,7 +11,10 @@ WORST = "worst case, expected"
 
 
 def reproduce(run: Run) -> Table:
-    """A row per variant: the paper's protocol, each adaptive attack, and the worst case per image over all of them."""
+    """Return a table with a row per variant.
+
+    A row has the paper's protocol, each adaptive attack, and the worst case per image over all of them.
+    """
     first, *others = run.datasets
     table = Table(f"Every variant under the adaptive suite, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
     for row in honest_rows():
@@ -30,7 +33,10 @@ def reproduce(run: Run) -> Table:
 
 
 def honest_rows() -> list[Row]:
-    """Isotropic noise of the ablation and every net of the controls, once each; the paper's are CIFAR-10's."""
+    """Return the rows of the table: isotropic noise of the ablation, and every row of the controls except E1.
+
+    E1 changes the attack, not the net. The paper's numbers are for CIFAR-10.
+    """
     isotropic = [row for row in ablation_rows("cifar10") if row.variant == "isotropic"]
     controls = [row for row in CONTROLS if "eot_samples" not in row.asked]
     return controls[:1] + isotropic + controls[1:]

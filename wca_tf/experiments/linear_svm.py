@@ -12,33 +12,34 @@ import numpy as np
 import tensorflow as tf
 from sklearn.decomposition import PCA
 
-from wca_tf import alignment, theorem
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.run import perturbed
+from wca_tf.core.errors import DIVERGED, DivergedError, InputError
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import check_images, check_labels
+from wca_tf.defences.wca import alignment
 from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
-from wca_tf.errors import DIVERGED, DivergedError, InputError
+from wca_tf.gaussian import bounds
+from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.targets import HeadNoiseTarget
-from wca_tf.orthant import probability_correct
-from wca_tf.seeds import fold_in, make_seed
 
 DIMENSIONS = 32  # paper
 
 
 @dataclasses.dataclass(frozen=True)
 class Descent:
-    """How `train_svm` descends; the paper does not say. The same for both covariances.
+    """The options of gradient descent in `train_svm`, which the paper does not give. Both covariances have the same.
 
     Attributes:
-        weight_decay: penalty on w and L, above 0: without it the alignment term makes both grow for ever. The noise's
-            deviation √(wᵀ Sigma w) comes out near 2 / weight_decay.
-        learning_rate: Adam's at the start; it falls to 0 along a cosine.
-        steps: gradient steps.
-        batch_size: images a step, drawn with replacement.
+        weight_decay: penalty on w and L, above 0; without it the alignment term makes both grow without limit. The
+            standard deviation of the noise, √(wᵀ Sigma w), becomes about 2 / weight_decay.
+        learning_rate: Adam's learning rate at the start; it falls to 0 along a cosine.
+        steps: number of gradient steps.
+        batch_size: images per step, drawn with replacement.
 
     Raises:
-        InputError: one of them is not above 0.
+        InputError: a value is not above 0, or not finite.
     """
 
     weight_decay: float = 3.0
@@ -57,17 +58,17 @@ DESCENT = Descent()
 
 @dataclasses.dataclass(frozen=True)
 class LinearSVM:
-    """h(x) = wᵀ(P (x − mean) + z) + b, z ~ N(0, L Lᵀ); it answers class 1 where h is positive.
+    """A linear SVM with noise: h(x) = wᵀ(P (x − mean) + z) + b, z ~ N(0, L Lᵀ). It answers class 1 where h is positive.
 
     Attributes:
         weight: w [D].
         bias: b.
         scale_tril: L [D, D]; zero for an SVM without noise.
         components: P [D, H, W, channels], PCA's directions.
-        mean: [H, W, channels], of the training images in [0, 1].
+        mean: [H, W, channels], the mean of the training images in [0, 1].
 
     Raises:
-        InputError: NaN or Inf in any of them.
+        InputError: a value is NaN or Inf.
     """
 
     weight: np.ndarray
@@ -89,7 +90,7 @@ class LinearSVM:
     @property
     def deviation(self) -> float:
         """√(wᵀ Sigma w), h's standard deviation."""
-        return theorem.output_deviation(self.weight, self.scale_tril)
+        return bounds.output_deviation(self.weight, self.scale_tril)
 
     @property
     def logit_scale(self) -> np.ndarray:
@@ -98,26 +99,26 @@ class LinearSVM:
         return np.stack([-half, half])
 
     def output(self, images: np.ndarray) -> np.ndarray:
-        """h without noise, [N], in float64."""
+        """Return h without noise, [N], in float64."""
         centred = np.asarray(images, np.float64) - self.mean
         return np.tensordot(centred, self.input_weight, self.mean.ndim) + self.bias
 
     def margin(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """m = y h without noise, [N]."""
+        """Return m = y h without noise, [N]."""
         return _signs(labels) * self.output(images)
 
     def probability_correct(self, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """P(correct), [N], exact: whether the label's logit of (−h/2, h/2) is the larger."""
+        """Return P(correct), [N], exact: the probability that the label has the larger logit of (−h/2, h/2)."""
         half = self.output(images)[:, np.newaxis] / 2
         return probability_correct(np.concatenate([-half, half], axis=1), labels, self.logit_scale)[0]
 
     def optimum(self, images: np.ndarray, labels: np.ndarray, epsilon: float) -> np.ndarray:
-        """The images [N, H, W, channels] of least P(correct) in [0, 1] and the linf ball of radius `epsilon`."""
+        """Return the images [N, H, W, channels] of least P(correct) in [0, 1] and the linf ball of radius `epsilon`."""
         signs = _signs(labels)[:, np.newaxis, np.newaxis, np.newaxis]
         return np.clip(np.asarray(images, np.float64) - epsilon * signs * np.sign(self.input_weight), 0, 1)
 
     def target(self) -> HeadNoiseTarget:
-        """This as a net of two logits (−h/2, h/2), in float32, for attacks."""
+        """Return this SVM as a net of two logits (−h/2, h/2), in float32, for attacks."""
         components, mean, weight = (tf.constant(v, tf.float32) for v in (self.components, self.mean, self.weight))
 
         def features(images: tf.Tensor) -> tf.Tensor:
@@ -135,17 +136,18 @@ def train_svm(
 ) -> LinearSVM:
     """Fit PCA, then minimise hinge − ln(wᵀ Sigma w) + weight_decay/2 (‖w‖² + ‖L‖²) (paper, Eq. 1 and 3).
 
-    The hinge loss is that of noisy outputs. The same arguments give the same SVM, to the bit.
+    The hinge loss is computed on noisy outputs. The same arguments give the same SVM, to the bit.
 
     Args:
         images: training images [N, H, W, channels], uint8, or float32 in [0, 1].
         labels: 0 or 1, [N].
         covariance: "isotropic" or "anisotropic".
-        seed: decides the weights' start, the batches and the noise.
-        descent: the loss's penalty, and how it is minimised.
+        seed: decides the initial weights, the batches and the noise.
+        descent: the penalty in the loss, and the options of gradient descent.
 
     Raises:
-        InputError: images or labels that cannot be used; another covariance; a loss of NaN or Inf.
+        InputError: images or labels cannot be used, or `covariance` is another text.
+        DivergedError: the loss is NaN or Inf.
     """
     if covariance not in NOISE_LAYERS:
         raise InputError(f"expected covariance among {', '.join(NOISE_LAYERS)}; received {covariance!r}")
@@ -169,7 +171,7 @@ def train_svm(
 
 
 def _reduce(images: np.ndarray) -> tuple[PCA, np.ndarray]:
-    """PCA fitted on `images`, and what it makes of them, [N, D]."""
+    """Return PCA fitted on `images`, and the features [N, D] of these images."""
     pixels = images.reshape(len(images), -1).astype(np.float64)
     if min(pixels.shape) <= DIMENSIONS:
         raise InputError(f"expected more than {DIMENSIONS} images and pixels for PCA, received {pixels.shape}")
@@ -213,7 +215,7 @@ def _descend(
 
 
 def _regulariser(classifier: keras.layers.Dense, noise: GaussianFeatureNoise, weight_decay: float) -> tf.Tensor:
-    """−ln(wᵀ Sigma w) + weight_decay/2 (‖w‖² + ‖L‖²), a scalar."""
+    """Return −ln(wᵀ Sigma w) + weight_decay/2 (‖w‖² + ‖L‖²), a scalar."""
     weight, scale_tril = tf.convert_to_tensor(classifier.kernel), noise.scale_tril
     squares = tf.reduce_sum(tf.square(weight)) + tf.reduce_sum(tf.square(scale_tril))
     return weight_decay / 2 * squares - alignment.alignment_term(weight, scale_tril)
@@ -222,7 +224,7 @@ def _regulariser(classifier: keras.layers.Dense, noise: GaussianFeatureNoise, we
 def bound_curve(
     svm: LinearSVM, images: np.ndarray, labels: np.ndarray, epsilons: Sequence[float], seed: int
 ) -> list[dict[str, float]]:
-    """Accuracy under attack and what is proved of it, for each linf radius in `epsilons`.
+    """Return accuracies under attack and the bounds that are proved for them, for each linf radius in `epsilons`.
 
     Args:
         svm: the model.
@@ -234,34 +236,35 @@ def bound_curve(
     Returns:
         For each radius, the means over images of
             epsilon: the radius;
-            pgd: P(correct) under PGD with the paper's parameters, which steps back from its random start and so stays
-                short of the optimum;
-            optimum: P(correct) under the best attack there is;
-            certified: the bound Φ((m − Delta) / sigma), which lacks only the images' [0, 1] to be the optimum;
+            pgd: P(correct) under PGD with the paper's parameters; it uses steps to undo its random start, and so does
+                not reach the optimum;
+            optimum: P(correct) under the best possible attack;
+            certified: the bound Φ((m − Delta) / sigma), which would be the optimum if images were not limited to
+                [0, 1];
             theorem_1: the paper's bound, 0 or more.
 
     Raises:
-        InputError: images, labels or radii that cannot be used.
+        InputError: images, labels or radii cannot be used.
     """
     images = _checked(images, labels)
     margin, target, indices = svm.margin(images, labels), svm.target(), np.arange(len(images))
     curve = []
     for epsilon in epsilons:
-        change = theorem.linear_output_change(svm.input_weight.ravel(), epsilon)
+        change = bounds.linear_output_change(svm.input_weight.ravel(), epsilon)
         made = perturbed(ProjectedGradient(), target, images, labels, epsilon, indices, seed)
         attacked = made.images.numpy()
         probabilities = {
             "pgd": svm.probability_correct(attacked, labels),
             "optimum": svm.probability_correct(svm.optimum(images, labels, epsilon), labels),
-            "certified": theorem.certified_probability(margin, change, svm.deviation),
-            "theorem_1": theorem.theorem_1_probability(margin, change, svm.deviation),
+            "certified": bounds.certified_probability(margin, change, svm.deviation),
+            "theorem_1": bounds.theorem_1_probability(margin, change, svm.deviation),
         }
         curve.append({"epsilon": float(epsilon), **{name: float(p.mean()) for name, p in probabilities.items()}})
     return curve
 
 
 def _checked(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The images, checked, as float32 in [0, 1]."""
+    """Check images and labels, and return the images as float32 in [0, 1]."""
     check_images(images)
     check_labels(labels, 2)
     if len(labels) != len(images):
@@ -270,5 +273,5 @@ def _checked(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _signs(labels: np.ndarray) -> np.ndarray:
-    """y of labels 0 and 1: −1.0 and 1.0."""
+    """Return y of labels 0 and 1: −1.0 and 1.0."""
     return 2.0 * np.asarray(labels) - 1.0

@@ -7,19 +7,19 @@ from typing import Any
 from matplotlib import ticker
 from matplotlib.patches import Rectangle
 
+from wca_tf.core.errors import InputError
 from wca_tf.defences.wca.net import NOISE_METRICS
-from wca_tf.errors import InputError
-from wca_tf.evaluation.checklist import IMAGES, MIN_IMAGES
+from wca_tf.evaluation.measures.checklist import IMAGES, MIN_IMAGES
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
-from wca_tf.model_dir import ModelDirectory
+from wca_tf.runs.model_dir import ModelDirectory
 
 ATTACKS = ["fgsm", "pgd", "z_margin"]
 NOISY = ABLATION_LABELS[1:]
-# From what training recorded, by epoch: (line of metrics.jsonl, C) -> a number.
+# Numbers that follow from the records of training, by epoch: (line of metrics.jsonl, C) -> a number.
 NOISE: dict[str, Callable[[dict[str, Any], int], float]] = {
     "deviation of a logit (geometric mean of the classes)": lambda line, classes: math.exp(
         line["alignment"] / 2 / classes
@@ -27,11 +27,11 @@ NOISE: dict[str, Callable[[dict[str, Any], int], float]] = {
     "share of the logits' variance that all classes have in common": lambda line, _: line["common_noise_share"],
     "deviation of the nearest difference of logits over the margin": lambda line, _: line["noise_to_margin"],
 }
-PAPERS = "(paper,"  # in the criteria that are its own, all of which it says that WCA-Net passes
+PAPERS = "(paper,"  # in the names of the paper's criteria; the paper says that WCA-Net passes all of them
 
 
 def reproduce(run: Run) -> Table:
-    """A row per criterion, a column per net: passed or FAILED, with the evidence."""
+    """Return a table with a row per criterion and a column per net: the verdict, with the evidence."""
     [dataset] = run.datasets
     table = Table(f"Gradient obfuscation on {dataset}, epsilon = 8/255: section 4.5 of the paper", ["paper"])
     table.legend = "Each criterion with its evidence: means of the exact P(correct)."
@@ -52,7 +52,7 @@ def reproduce(run: Run) -> Table:
 
 
 def _add_noise_in_training(table: Table, run: Run, dataset: str) -> None:
-    """Add how the noise grew over training, and how much of it counts; in a figure too."""
+    """Add rows, and write a figure, that show how the noise grew over training and how much of it counts."""
     figure, axes = panels(len(NOISE), label="by epoch")
     for axis, title in zip(axes, NOISE, strict=True):
         axis.set_title(title, fontsize=8)
@@ -65,7 +65,7 @@ def _add_noise_in_training(table: Table, run: Run, dataset: str) -> None:
         directory = ModelDirectory(run.model_dir(dataset, variant))
         num_classes = len(directory.read_config()["dataset"]["class_names"])
         lines = directory.read_metrics()
-        if not all(line.keys() >= set(NOISE_METRICS) for line in lines):  # common_noise_share came last
+        if not all(line.keys() >= set(NOISE_METRICS) for line in lines):  # common_noise_share was added last
             raise InputError(
                 f"expected {', '.join(NOISE_METRICS)} in {directory.path}/metrics.jsonl: older code trained "
                 "this net; remove the directory, and it is trained again"
@@ -84,7 +84,7 @@ def _verdict(item: dict[str, Any]) -> str:
 
 
 def _draw(run: Run, dataset: str, found: dict[str, list[dict[str, Any]]]) -> None:
-    """A square per criterion and net, and beside them what the paper says of its net."""
+    """Draw a square per criterion and net, and beside them a column for the paper's own verdicts on its net."""
     colours = {True: "#1f9e77", False: "#d9632a", None: "#cccccc"}
     figure, [axis] = panels(1, 9.0, 4.4, label="")
     criteria = [item["criterion"] for item in next(iter(found.values()))]

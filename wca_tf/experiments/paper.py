@@ -11,13 +11,13 @@ NETS = (("No Defense", "none"), ("WCA-Net", "anisotropic"))
 
 
 class Row(NamedTuple):
-    """A row.
+    """A row of a table.
 
     Attributes:
-        label: as in the paper.
+        label: the label, as in the paper.
         variant: the net, one of settings.VARIANTS.
         asked: changes to its EvaluateConfig.
-        paper: the paper's clean, FGSM and PGD accuracy, as shares; none for a row that it does not have.
+        paper: the paper's clean, FGSM and PGD accuracy, as shares; empty for a row that the paper does not have.
     """
 
     label: str
@@ -37,7 +37,7 @@ ABLATION_LABELS = (("No Defense", "none"), ("WCA-Net isotropic", "isotropic"), (
 
 
 def ablation_rows(dataset: str) -> list[Row]:
-    """Table 5's rows; without the paper's numbers for a data set that it does not have."""
+    """Return the rows of Table 5, without the paper's numbers for a data set that the paper does not have."""
     numbers = ABLATION_NUMBERS.get(dataset, ((),) * 3)
     return [
         Row(label, variant, {}, tuple(n / 100 for n in values))
@@ -70,7 +70,7 @@ IMAGENET = {
 # Appendix B: learning rate and weight decay.
 CHOSEN = {"cifar10": (1e-2, 1e-4), "fashion_mnist": (1e-4, 1e-4)}
 
-# Table 6, on CIFAR-10 at epsilon = 8/255. The last row is ours: what adversarial training does without any noise.
+# Table 6, on CIFAR-10 at epsilon = 8/255, as shares. The last row is ours: adversarial training without any noise.
 CONTROLS = (
     Row("No Defense", "none", {}, (0.933, 0.149, 0.039)),
     Row("Penalty regularizer", "anisotropic", {}, (0.932, 0.776, 0.714)),

@@ -3,21 +3,22 @@
 import importlib
 from pathlib import Path
 
-from wca_tf import files
-from wca_tf.errors import InputError
+from wca_tf.core import files
+from wca_tf.core.errors import InputError
+from wca_tf.core.files import exclusive_directory
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import ReproduceConfig, check_data_present
 from wca_tf.experiments.tables import Table, write_table
-from wca_tf.files import exclusive_directory
-from wca_tf.model_dir import versions
+from wca_tf.runs.model_dir import versions
 
 
 def reproduce(config: ReproduceConfig) -> Table:
     """Train what is missing, attack it, and write table.md, table.json and figures into config.report_dir.
 
     Raises:
-        InputError: absent data; a directory in use, or not writable; whatever training and evaluation refuse.
+        InputError: data are absent, the directory is in use or not writable, or it holds another table; or training or
+            evaluation raises it.
     """
     check_data_present(config)
     run = Run(config)

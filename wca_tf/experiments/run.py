@@ -11,33 +11,39 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf.config import EvaluateConfig, TrainConfig, expand
-from wca_tf.evaluation.accuracy import Number, least_probability
-from wca_tf.evaluation.criteria import Searches
+from wca_tf.core.paths import expand_user
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.intervals import Number
+from wca_tf.evaluation.judging import least_probability
+from wca_tf.evaluation.measures.criteria import Searches
 from wca_tf.evaluation.outcomes import stored_judgements
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.settings import BUDGETS, FOLDER, Budget, ReproduceConfig, differences, train_changes
-from wca_tf.training import train
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.training import train
 
 STRATEGY = "one_device"  # an experiment is a process that trains and attacks one net after the other
-ASKED = ("eot_samples", "average_draws")  # what an evaluation is named after, beside its images
+ASKED = ("eot_samples", "average_draws")  # options in the name of an evaluation's directory, besides its images
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """A net's evaluation: the contents of results.json, and where it is."""
+    """A net's evaluation: the contents of results.json, and the directory."""
 
     results: dict[str, Any]
     report_dir: Path
 
     def number(self, attack: str, epsilon: float | None = None, what: str = "accuracy") -> Any:
-        """A number of an attack as written, "clean" included; the paper's protocol is `accuracy`, one draw an image."""
+        """Return the number `what` of an attack as written, or of the clean images with "clean" as attack.
+
+        The paper's protocol is `accuracy`, with one draw per image.
+        """
         return self.results["clean"][what] if attack == "clean" else self.entry(attack, epsilon)[what]
 
     def entry(self, attack: str, epsilon: float | None = None) -> dict[str, Any]:
-        """An attack's entry in results.json."""
+        """Return an attack's entry in results.json."""
         [found] = [a for a in self.results["attacks"] if (a["name"], a["epsilon"]) == (attack, epsilon)]
         return found
 
@@ -52,13 +58,13 @@ class Evaluated:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run of an experiment: where things are, and at which scale."""
+    """A run of an experiment: its directories, and its scale."""
 
     config: ReproduceConfig
 
     @property
     def report_dir(self) -> Path:
-        return expand(self.config.report_dir)
+        return expand_user(self.config.report_dir)
 
     @property
     def budget(self) -> Budget:
@@ -70,7 +76,7 @@ class Run:
         return EXPERIMENTS[self.config.experiment].datasets(self.config.scale)
 
     def net(self, dataset: str, variant: str) -> TrainConfig:
-        """How a net is trained."""
+        """Return the configuration that a net is trained with."""
         changes = train_changes(dataset, variant, self.config.scale)
         if changes["dataset"] == FOLDER:
             changes["dataset"] += self.config.mini_imagenet
@@ -80,10 +86,13 @@ class Run:
         return TrainConfig(tfds_data_dir=data_dir, download=download, strategy=STRATEGY, **changes)
 
     def model_dir(self, dataset: str, variant: str) -> Path:
-        return expand(self.config.models_dir) / f"{dataset}-{self.config.scale}-{variant}"
+        return expand_user(self.config.models_dir) / f"{dataset}-{self.config.scale}-{variant}"
 
     def trained(self, dataset: str, variant: str, **changes: Any) -> Path:
-        """The directory of a net, trained when it is not; `changes` to its TrainConfig are part of its name."""
+        """Return the directory of a net. Train the net first where this is not done.
+
+        `changes` to its TrainConfig are part of the directory's name.
+        """
         if variant == "noise_alone":
             self.trained(dataset, "none")
         path = self.model_dir(dataset, "-".join([variant, *(f"{name}={value}" for name, value in changes.items())]))
@@ -94,11 +103,14 @@ class Run:
     def evaluated(
         self, dataset: str, variant: str, attacks: list[str], epsilons: str = EPSILON, **changes: Any
     ) -> Evaluated:
-        """A net under attacks at radii; what an earlier experiment ran is not run again."""
+        """Evaluate a net under attacks at radii. Attacks that an earlier experiment ran are not run again."""
         return self.evaluated_at(self.trained(dataset, variant), attacks, epsilons, **changes)
 
     def evaluated_at(self, model_dir: Path, attacks: list[str], epsilons: str = EPSILON, **changes: Any) -> Evaluated:
-        """The net in a directory under attacks at radii, on the scale's number of test images."""
+        """Evaluate the net in a directory under attacks at radii, on the scale's number of test images.
+
+        `changes` to the EvaluateConfig may choose other images.
+        """
         asked = {"num_examples": self.budget.num_examples, "tfds_data_dir": self.config.tfds_data_dir, **changes}
         config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, strategy=STRATEGY, **asked)
         named = "-".join(
@@ -115,14 +127,14 @@ class Run:
         num_examples: int | None = None,
         **changes: Any,
     ) -> list[str]:
-        """How this run differs from the paper's, for its table.
+        """Return notes for the table that say how this run differs from the paper's.
 
         Args:
-            dataset: one of settings.PAPER.
+            dataset: a key of settings.PAPER.
             nets: (label, variant, ...), as in paper.py.
-            attacks: names of those whose budget may be less.
-            num_examples: images attacked, where it is not the budget's.
-            changes: to the nets' TrainConfig.
+            attacks: names of the attacks whose budget may be smaller than the paper's.
+            num_examples: number of images attacked, where it is not the number of the budget.
+            changes: changes to the nets' TrainConfig.
         """
         variants = list(dict.fromkeys(variant for _, variant, *_ in nets))
         alike: dict[str, list[str]] = {}

@@ -7,7 +7,7 @@ from wca_tf.experiments.tables import Table
 
 
 def reproduce(run: Run) -> Table:
-    """A row per net; for the wide net a column per radius of PGD."""
+    """Return a table with a row per net; for the wide net there is a column per radius of PGD."""
     columns = ["clean", f"fgsm {EPSILON}", *(f"pgd {radius}" for radius in RADII)]
     table = Table("Larger nets and images: Tables 7 and 9 of the paper", columns)
     for dataset in ("imagenette", "mini_imagenet"):

@@ -1,16 +1,18 @@
 """What an experiment trains and attacks at each scale. This module is free of TensorFlow.
 
-"paper" has the paper's settings; what the others change is said on every table, by comparison with it.
+The scale "paper" has the paper's settings. Every table states how the settings of another scale differ from them.
 """
 
 import dataclasses
 import os
 from typing import Any
 
-from wca_tf.config import DataConfig, TrainConfig, check_choices, option
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import check_options, flag
+from wca_tf.data.config import DataConfig
+from wca_tf.data.preflight import check_dataset_present
 from wca_tf.experiments import EXPERIMENTS, LARGER, SCALES
-from wca_tf.presence import check_dataset_present
+from wca_tf.runs.config import TrainConfig
 
 Changes = dict[str, Any]
 
@@ -19,18 +21,18 @@ Changes = dict[str, Any]
 class ReproduceConfig:
     """An experiment of the paper, at a scale."""
 
-    experiment: str = option("", "which; --list describes them")
-    report_dir: str = option("", "where its table and figures go")
-    models_dir: str = option(
+    experiment: str = flag("", "which; --list describes them")
+    report_dir: str = flag("", "where its table and figures go")
+    models_dir: str = flag(
         os.path.join("runs", "reproduce"), "where the nets are, or go: experiments share them, and what is there counts"
     )
-    scale: str = option("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
-    tfds_data_dir: str = option(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
-    download: bool = option(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
-    mini_imagenet: str = option("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
+    scale: str = flag("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
+    tfds_data_dir: str = flag(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
+    download: bool = flag(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
+    mini_imagenet: str = flag("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_options(self, "--")
         if self.experiment not in EXPERIMENTS:
             known = ", ".join(EXPERIMENTS)
             raise InputError(f"expected --experiment among {known}; received {self.experiment!r}")
@@ -38,7 +40,7 @@ class ReproduceConfig:
             raise InputError("expected --report_dir=DIR, where the table and the figures go")
 
 
-FOLDER = "folder:"  # mini-ImageNet's, which --mini_imagenet completes
+FOLDER = "folder:"  # of mini-ImageNet; --mini_imagenet gives the folder
 
 # Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and "none".
 _RESNET: Changes = {"backbone": "resnet18", "learning_rate": 1e-2, "augmentation": "crop_flip"}
@@ -55,7 +57,7 @@ PAPER: dict[str, Changes] = {
     "digits": {"dataset": "digits"},
 }
 PAPER_EPOCHS = 600
-FEATURE_DIMS = {"cifar100": 256, "mini_imagenet": 256}  # of 100 classes; else 32
+FEATURE_DIMS = {"cifar100": 256, "mini_imagenet": 256}  # for 100 classes; otherwise 32
 
 _UNDEFENDED: Changes = {
     "defence": "none",
@@ -67,7 +69,7 @@ VARIANTS: dict[str, Changes] = {
     "isotropic": {"defence": "wca:covariance=isotropic"},
     "anisotropic": {"defence": "wca"},
     "constraint": {"defence": "wca:regularizer=constraint"},
-    "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},  # the directory of that variant
+    "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},  # run.py: the directory of "none"
     "at": {"defence": "wca", "adversarial": "at"},
     "ct_at": {"defence": "wca", "adversarial": "ct_at"},
     "none_at": {**_UNDEFENDED, "adversarial": "at"},
@@ -78,13 +80,13 @@ VARIANTS: dict[str, Changes] = {
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What a scale spends on an evaluation.
+    """The budget of an evaluation at a scale.
 
     Attributes:
-        num_examples: test images attacked; 0 for all.
-        attacks: an attack's name -> how it is written, where its budget is not the default.
+        num_examples: number of test images that are attacked; 0 for all.
+        attacks: an attack's name -> the attack as written, where its budget is not the default.
         suite: the adaptive attacks of the honest table, as written.
-        searches: its attacks without gradients, where they are less than `checklist.Searches`.
+        searches: the checklist's attacks without gradients, where they are smaller than in `criteria.Searches`.
     """
 
     num_examples: int
@@ -139,7 +141,7 @@ def check_data_present(config: ReproduceConfig) -> None:
 
 
 def train_changes(dataset: str, variant: str, scale: str) -> Changes:
-    """What a net's TrainConfig has that is not a default; `dataset` is one of `PAPER`."""
+    """Return the fields of a net's TrainConfig that are not left at their defaults; `dataset` is a key of `PAPER`."""
     changes = {"epochs": PAPER_EPOCHS, "learning_rate": 1e-2, **PAPER[dataset], **VARIANTS[variant]}
     if dataset in FEATURE_DIMS and "feature_dim" not in changes["defence"]:
         changes["defence"] += f":feature_dim={FEATURE_DIMS[dataset]}"
@@ -149,7 +151,7 @@ def train_changes(dataset: str, variant: str, scale: str) -> Changes:
 
 
 def _tiny(dataset: str, variant: str) -> Changes:
-    """Digits of the least size that the backbone takes, for seconds."""
+    """Return the changes for training in seconds: digits, at the smallest size that the backbone takes."""
     size = {"cifar10_wide": 4, "imagenette": 32, "mini_imagenet": 32}.get(dataset, 25)
     few, epochs = (32, 1) if dataset == "cifar10_wide" else (256, 2)
     changes = {"dataset": "digits", "image_size": size, "max_train_examples": few, "batch_size": 32, "epochs": epochs}
@@ -161,7 +163,10 @@ def _tiny(dataset: str, variant: str) -> Changes:
 
 
 def _small(dataset: str, variant: str) -> Changes:
-    """For hours on 2 cores: fewer epochs, a learning rate for them, and adversarial training on fewer images."""
+    """Return the changes for training in hours on 2 cores.
+
+    They are fewer epochs, a learning rate for them, and adversarial training on fewer images.
+    """
     changes: Changes = {"epochs": 10, "learning_rate": 1e-3, "learning_rate_schedule": "steps"}
     if dataset in LARGER:
         changes |= {"epochs": 2, "max_train_examples": 5_000}
@@ -176,7 +181,7 @@ def _small(dataset: str, variant: str) -> Changes:
 
 
 def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
-    """How a net's training differs from the paper's, as "epochs 10, not 600"."""
+    """Return the differences of a net's training from the paper's, as texts such as "epochs 10, not 600"."""
     paper = dataclasses.asdict(TrainConfig(**train_changes(dataset, variant, "paper")))
     ours = dataclasses.asdict(config)
     ignored: tuple[str, ...] = ("tfds_data_dir", "download", "initial_weights", "seed", "strategy", "jit_compile")

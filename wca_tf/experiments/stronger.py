@@ -7,7 +7,7 @@ from wca_tf.experiments.tables import Table
 
 
 def reproduce(run: Run) -> Table:
-    """A row per attack and net, a column per radius."""
+    """Return a table with a row per attack and net, and a column per radius."""
     [dataset] = run.datasets
     table = Table(f"Stronger attacks on {dataset}: Table 4 of the paper (CIFAR-10)", ["clean"])
     figure, axes = panels(4, 3.4, 3.4)

@@ -4,19 +4,19 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from wca_tf import files
-from wca_tf.evaluation.accuracy import Number
+from wca_tf.core import files
+from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.report.page import escape_markdown
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A number of ours, the paper's for it, and a word where a number does not do; shares, from 0 to 1.
+    """Our number and the paper's number, or a text in place of both. Numbers are shares, from 0 to 1.
 
     Attributes:
-        measured: with its 95 % interval, or None.
-        paper: the paper's, as a share, or None where it has none.
-        text: shown in place of a number.
+        measured: our number, with its 95 % interval if there is one; or `None`.
+        paper: the paper's number, or `None` where the paper has no number.
+        text: a text that is shown in place of the numbers; empty to show them.
     """
 
     measured: Number | None = None
@@ -36,14 +36,14 @@ class Cell:
 
 @dataclasses.dataclass
 class Table:
-    """Rows by label, cells by column.
+    """A table: rows by label, and cells by column.
 
     Attributes:
-        title: what it is, and of which table of the paper.
-        columns: in order.
+        title: the title, which names the table or figure of the paper.
+        columns: the columns, in order.
         rows: label -> column -> cell; a missing cell is shown as a dash.
-        notes: what differs from the paper, and how to read it.
-        legend: what a cell's numbers are.
+        notes: the differences from the paper, and help to read the table.
+        legend: the meaning of the numbers in a cell.
     """
 
     title: str
@@ -55,13 +55,13 @@ class Table:
     def add(
         self, row: str, column: str, measured: Number | None = None, paper: float | None = None, text: str = ""
     ) -> None:
-        """Fill a cell; a column that is new comes last."""
+        """Fill a cell. A new column is added as the last one."""
         if column not in self.columns:
             self.columns.append(column)
         self.rows.setdefault(row, {})[column] = Cell(measured, paper, text)
 
     def markdown(self) -> str:
-        """The table, then its notes."""
+        """Return the table in Markdown, then its notes."""
         lines = [f"# {self.title}", "", self.legend, ""]
         lines += [
             "| | " + " | ".join(map(escape_markdown, self.columns)) + " |",
@@ -84,7 +84,7 @@ class Table:
 
 
 def write_table(table: Table, directory: Path, about: dict[str, Any]) -> None:
-    """Write table.json, with what it is `about`, and table.md into a directory."""
+    """Write table.md and table.json into a directory; table.json also has the items of `about`."""
     text = table.markdown()
     files.write_atomically(directory / "table.md", lambda path: Path(path).write_text(text))
     files.write_json(directory / "table.json", {**about, **table.as_json()})

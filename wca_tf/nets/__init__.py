@@ -1,1 +1,1 @@
-"""What a net is to the rest of the package, whatever its defence, and the parts that defences are built of."""
+"""The interface of all nets, whatever their defence, and the parts that defences are built from."""

@@ -6,27 +6,27 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import HeadNoiseTarget
 
-DRAWN_DIM = 2  # a plane, to look at: the paper's figure of weights and covariance has fewer dimensions than classes
+DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covariance has fewer dimensions than classes
 
 
 @keras.saving.register_keras_serializable("wca_tf")
 class BottleneckNet(StochasticClassifier):
-    """h(x) = W f(x) + b with f(x) [D] the output of a bottleneck: the undefended net, and the base of WCANet.
+    """The net h(x) = W f(x) + b with f(x) [D] the output of a bottleneck: the undefended net, and the base of WCANet.
 
-    `fit` minimises CE + weight_decay/2 ‖W‖². What follows the backbone is float32 under every policy.
+    `fit` minimises CE + weight_decay/2 ‖W‖². The layers after the backbone are float32 under every policy.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
         num_classes: C, at least 2.
         feature_dim: D, the width of the bottleneck; at least C, or 2 to draw it.
-        bottleneck_activation: Keras name of the bottleneck's activation, or None.
+        bottleneck_activation: Keras name of the bottleneck's activation, or `None`.
         pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
         weight_decay: coupled l2 penalty on W alone, 0 or more.
-        seed: starts the stream of training noise, in nets that have any.
+        seed: starts the stream of training noise, in nets with noise.
 
     Call arguments:
         images: [B, H, W, channels], float, in [0, 1].
@@ -68,7 +68,7 @@ class BottleneckNet(StochasticClassifier):
         self.report_means()
 
     def make_noise(self) -> Any:
-        """Return the layer that adds noise to the features; None for a net without noise."""
+        """Return the layer that adds noise to the features; `None` for a net without noise."""
         return None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -107,11 +107,11 @@ class BottleneckNet(StochasticClassifier):
         return {"backbone": self.backbone, "bottleneck": self.bottleneck, "classifier": self.classifier}
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """f(x) [B, D], float32: the bottleneck's output, before the noise."""
+        """Return f(x) [B, D], float32: the bottleneck's output, before the noise."""
         return self.normalised_features(self.normalised(images), training)
 
     def normalised_features(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """`features` of images whose channels have mean 0 and deviation 1."""
+        """Return the features [B, D] of images whose channels have mean 0 and deviation 1."""
         features = self.backbone(normalised, training=training)
         if features.shape.rank > 2:
             features = tf.reduce_mean(features, axis=range(1, features.shape.rank - 1))
@@ -123,11 +123,11 @@ class BottleneckNet(StochasticClassifier):
         return tf.zeros([self.num_classes, self.feature_dim])
 
     def penalty(self) -> tf.Tensor:
-        """weight_decay/2 ‖W‖², a scalar."""
+        """Return weight_decay/2 ‖W‖², a scalar."""
         return self.weight_decay / 2 * self.squared_norm()
 
     def squared_norm(self) -> tf.Tensor:
-        """‖W‖², what weight decay penalises."""
+        """Return ‖W‖², which weight decay penalises."""
         return tf.reduce_sum(tf.square(self.classifier.kernel))
 
     def extra_losses(self) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""StochasticClassifier: what every net that is trained here is, whatever its defence."""
+"""StochasticClassifier: the base class of every net that is trained here, whatever its defence."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,24 +6,26 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.core.errors import DIVERGED, InputError
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
-from wca_tf.errors import DIVERGED, InputError
-from wca_tf.nets.targets import AnyTarget, RandomNetTarget
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import AnyTarget
 
-# (net, images, labels, sample_weight) -> those to train on in their place
+# (net, images, labels, sample_weight) -> (images, labels, sample_weight) to train on in their place
 Adversary = Callable[
     ["StochasticClassifier", tf.Tensor, tf.Tensor, tf.Tensor | None],
     tuple[tf.Tensor, tf.Tensor, tf.Tensor | None],
 ]
-Ratio = tuple[tf.Tensor, tf.Tensor]  # sums over this replica's rows: of a metric, and of what it is relative to
+Ratio = tuple[tf.Tensor, tf.Tensor]  # sums over this replica's rows: a metric's numerator and denominator
 
 
 class StochasticClassifier(DistributedModel):
-    """A classifier of images whose answers may be random: the interface that training, evaluation and export know.
+    """A classifier of images whose answers may be random: the interface for training, evaluation and export.
 
-    A defence derives from it and defines `forward`, and `noise_free_logits` where there is such a net. `fit` minimises
-    the loss given to `compile`, of labels that are whole numbers [B] of any type, plus `extra_losses`, less `rewards`.
+    A defence derives a class from it and defines `forward`. Where there is a net without the noise, it also defines
+    `noise_free_logits`. `fit` minimises the loss given to `compile`, plus `extra_losses`, less `rewards`. Labels are
+    whole numbers [B] of any type.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels].
@@ -32,11 +34,11 @@ class StochasticClassifier(DistributedModel):
         seed: starts the stream of training noise.
 
     Attributes:
-        defence: how `--defence` spells what made the net; empty for a net made in Python.
-        adversary: perturbs the images of each training step; None trains on clean ones. It belongs to a training run
-            and is not saved.
-        extra_metrics: names of what training reports beside the loss, the cross-entropy `ce` and the accuracy: those
-            that `extra_losses`, `rewards`, `ratios` and `constants` give.
+        defence: the defence that made the net, as text for `--defence`; empty for a net made in Python.
+        adversary: perturbs the images of each training step; `None` trains on clean images. It belongs to a training
+            run and is not saved.
+        extra_metrics: names of the metrics that training reports beside the loss, the cross-entropy `ce` and the
+            accuracy: the metrics that `extra_losses`, `rewards`, `ratios` and `constants` return.
 
     Raises:
         InputError: an argument out of its range.
@@ -68,17 +70,17 @@ class StochasticClassifier(DistributedModel):
         self.adversary: Adversary | None = None
         self.means: list[keras.metrics.Mean] = []
 
-    # What a defence defines
+    # A defence defines these methods.
 
     def forward(
         self, images: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
     ) -> tuple[tf.Tensor, Any]:
-        """Return logits [B, C] under one draw of the noise, and what `ratios` needs of this pass.
+        """Return logits [B, C] under one draw of the noise, and the state of this pass, for `ratios`.
 
         Args:
             images: [B, H, W, channels], float, in [0, 1].
-            seed: int32[2], which alone decides the draw; None for the net's own stream.
-            training: whether batch statistics are of the batch.
+            seed: int32[2], which alone decides the draw; `None` for the net's own stream.
+            training: whether batch normalisation uses the statistics of the batch.
         """
         raise NotImplementedError
 
@@ -89,78 +91,78 @@ class StochasticClassifier(DistributedModel):
     def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor] | None:
         """Return the mean [B, C] of the logits, and A, [C, R] or [B, C, R], of their covariance A Aᵀ.
 
-        None for a net whose logits given an image are not Gaussian.
+        Return `None` for a net whose logits given an image are not Gaussian.
         """
         return None
 
     def target(self) -> AnyTarget:
-        """Return what attacks see of the net; it stays true while the net goes on training."""
+        """Return the target for attacks on the net; it stays valid while the net goes on training."""
         return RandomNetTarget(self.logits, noise_free_logits=self.noise_free_logits)
 
     def with_backbone(self, backbone: keras.Model) -> "StochasticClassifier":
-        """Return the net on another backbone, built; what follows the backbone is shared with this net."""
+        """Return the net on another backbone, built; the layers after the backbone are shared with this net."""
         raise InputError(f"expected a net whose backbone can be replaced, received {type(self).__name__}")
 
     @property
     def deterministic_layers(self) -> dict[str, keras.layers.Layer]:
-        """The parts of the net without its noise, by name: what another net may start from, and what is served."""
+        """The parts of the net without its noise, by name: another net may start from them, and they are served."""
         return {"backbone": self.backbone}
 
     def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        """Return what the net tells of itself in a report: `evaluation.report.sections.ReportSection`s.
+        """Return the net's own sections of a report: `evaluation.report.sections.ReportSection`s.
 
         Args:
             examples: the clean images, `data.examples.Examples`.
-            z_margins: [N], of each of them; NaN where none is known.
-            average_draws: draws that an answer is the mean of.
+            z_margins: [N], the z-margin of each image; NaN where it is not known.
+            average_draws: the number of draws whose mean is an answer.
         """
         return []
 
     def lipschitz(self) -> float | None:
-        """Return a Lipschitz constant of the features in l2; None where none is known."""
+        """Return a Lipschitz constant of the features in l2; `None` where no constant is known."""
         return None
 
     def extra_losses(self) -> dict[str, tf.Tensor]:
-        """Return scalars that are added to the cross-entropy, which no image enters."""
+        """Return scalars that are added to the cross-entropy and do not depend on the images."""
         return {}
 
     def rewards(self) -> dict[str, tf.Tensor]:
-        """Return scalars that are subtracted from the cross-entropy, which no image enters."""
+        """Return scalars that are subtracted from the cross-entropy and do not depend on the images."""
         return {}
 
     def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
-        """Return metrics of a batch as two sums each, whose ratio over all replicas is reported.
+        """Return metrics of a batch, each as two sums. The ratio of the sums over all replicas is reported.
 
         Args:
-            state: from `forward`.
+            state: the second result of `forward`.
             labels: int64 [B].
             weight: float32 [B].
         """
         return {}
 
     def constants(self) -> dict[str, tf.Tensor]:
-        """Return metrics of the weights alone."""
+        """Return metrics that depend on the weights alone."""
         return {}
 
-    # What all have
+    # All defences have these methods in common.
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.forward(images, training=training)[0]
 
     def logits(self, images: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
-        """Return logits [B, C] under one draw; arguments as for `forward`."""
+        """Return logits [B, C] under one draw; the arguments are those of `forward`."""
         return self.forward(images, seed, training)[0]
 
     def normalised(self, images: tf.Tensor) -> tf.Tensor:
-        """Return images of [0, 1] as the backbone takes them."""
+        """Return images in [0, 1] normalised for the backbone."""
         return (tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std
 
     def report_means(self) -> None:
-        """Make the metrics that training reports; to be called at the end of a defence's `__init__`."""
+        """Make the metrics that training reports; a defence calls this at the end of its `__init__`."""
         self.means = [keras.metrics.Mean(name=name) for name in ("ce", "accuracy", *self.extra_metrics)]
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Make one step; raises InvalidArgumentError, before any update, when the loss is NaN or Inf.
+        """Make one training step; raise InvalidArgumentError, before any update, when the loss is NaN or Inf.
 
         The batch is this replica's share. Loss scaling multiplies each part of the gradient.
         """
@@ -186,7 +188,10 @@ class StochasticClassifier(DistributedModel):
         return self._report(values, images, labels, logits, sample_weight)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """As `train_step` without an update. Numbers are weighted by `sample_weight`; zero-weight rows are ignored."""
+        """Measure a batch as `train_step` does, without an update and without the adversary.
+
+        Metrics are weighted by `sample_weight`; rows of weight zero are ignored.
+        """
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=False)
         terms = self.extra_losses(), self.rewards()
@@ -196,7 +201,7 @@ class StochasticClassifier(DistributedModel):
     def _cross_entropy(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, training: bool
     ) -> tuple[tf.Tensor, Any, tf.Tensor]:
-        """(this replica's part of the global batch's mean, the state of the pass, logits under noise)."""
+        """Return (this replica's part of the global batch's mean, the state of the pass, logits under noise)."""
         if len(labels.shape) == 2 and labels.shape[1] != 1:
             raise InputError(f"expected labels as whole numbers [B], received {labels.shape}: one-hot labels?")
         logits, state = self.forward(images, training=training)
@@ -214,7 +219,11 @@ class StochasticClassifier(DistributedModel):
         labels: tf.Tensor,
         weight: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Every metric of the global batch, and its "weight"; InvalidArgumentError when the loss is NaN or Inf."""
+        """Return every metric of the global batch, and its "weight".
+
+        Raises:
+            InvalidArgumentError: the loss is NaN or Inf.
+        """
         labels = _flat(labels)
         rows = tf.cast(tf.size(labels), tf.float32)
         weight = tf.ones_like(labels, tf.float32) if weight is None else _flat(weight, tf.float32)
@@ -270,10 +279,10 @@ class StochasticClassifier(DistributedModel):
 
 
 def _difference(losses: dict[str, tf.Tensor], rewards: dict[str, tf.Tensor]) -> tf.Tensor:
-    """The losses less the rewards, a scalar."""
+    """Return the losses less the rewards, a scalar."""
     return tf.convert_to_tensor(sum(losses.values(), 0.0) - sum(rewards.values(), 0.0), tf.float32)
 
 
 def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:
-    """[B] of labels or weights [B] or [B, 1]."""
+    """Return labels or weights [B] or [B, 1] as [B], cast to `dtype`."""
     return tf.cast(tf.reshape(values, [-1]), dtype)

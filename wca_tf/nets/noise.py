@@ -1,7 +1,7 @@
-"""Noise inside a net: what draws a pass makes, and the layers that make it.
+"""Noise inside a net: the draws of a pass, and the layers that make the noise.
 
-A pass may make several draws at once: its rows are then S × B, draw after draw, and every layer with noise draws for
-each of the S seeds. Outside a scope of draws these layers are the net without its noise.
+A pass may make several draws at once. It then has S × B rows, draw after draw, and every layer with noise draws for
+each of the S seeds. Outside the context `drawing` these layers add no noise.
 """
 
 import contextlib
@@ -13,8 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.errors import InputError
-from wca_tf.seeds import fold_in
+from wca_tf.core.errors import InputError
+from wca_tf.core.keras_graph import all_layers
+from wca_tf.core.seeds import fold_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Draws:
 
     Attributes:
         seeds: int32 [S, 2], one for each draw.
-        indices: whole numbers [B], the number of each image; noise of an image follows from its draw's seed and it.
+        indices: whole numbers [B], the number of each image. The noise of an image follows from the draw's seed and
+            this number.
     """
 
     seeds: tf.Tensor
@@ -50,7 +52,7 @@ class Draws:
         )
 
     def _of_layer(self, layer: int | None) -> tf.Tensor:
-        """The layer's own seeds [S, 2]."""
+        """Return the layer's own seeds [S, 2]."""
         if layer is None:  # else all such layers would draw the same numbers
             raise InputError("expected every layer with noise among the layers of a NoisyNet's backbone")
         return tf.map_fn(lambda seed: fold_in(seed, layer), self.seeds)
@@ -61,7 +63,7 @@ _scope: contextvars.ContextVar[Draws | None] = contextvars.ContextVar("draws", d
 
 @contextlib.contextmanager
 def drawing(draws: Draws | None) -> Iterator[None]:
-    """Have layers with noise make these draws; None for the net without its noise."""
+    """Make layers with noise use these draws inside this context; `None` leaves the noise out."""
     token = _scope.set(draws)
     try:
         yield
@@ -70,17 +72,17 @@ def drawing(draws: Draws | None) -> Iterator[None]:
 
 
 def current_draws() -> Draws | None:
-    """Return the draws of the pass that is being made, or traced."""
+    """Return the draws of the pass that is being made, or traced; `None` for a pass without noise."""
     return _scope.get()
 
 
 class NoiseLayer(keras.layers.Layer):
-    """A layer with noise; its net numbers the layers of its kind, so that each draws numbers of its own.
+    """A layer with noise. Its net numbers such layers, so that each layer draws different random numbers.
 
     Attributes:
-        number: this layer's, from 0; None for a layer of no net.
+        number: the number of this layer, from 0; `None` for a layer that belongs to no net.
         own_draws: whether an image's noise follows from its draw and its number alone; False for noise that all images
-            of a pass share, as noise on weights.
+            of a pass share, such as noise on weights.
     """
 
     number: int | None = None
@@ -88,19 +90,13 @@ class NoiseLayer(keras.layers.Layer):
 
 
 def noise_layers_of(model: keras.Model) -> list[NoiseLayer]:
-    """Return the layers with noise of a model and of the models in it, in their order."""
-    found: dict[int, NoiseLayer] = {}
-    for layer in model.layers:
-        if isinstance(layer, NoiseLayer):
-            found[id(layer)] = layer
-        elif isinstance(layer, keras.Model):
-            found |= {id(inner): inner for inner in noise_layers_of(layer)}
-    return list(found.values())
+    """Return the layers with noise of a model in order, also the layers inside other layers and models."""
+    return [layer for layer in all_layers(model) if isinstance(layer, NoiseLayer)]
 
 
 @keras.saving.register_keras_serializable("wca_tf")
 class ActivationNoise(NoiseLayer):
-    """features + scale × z, z ~ N(0, I), of each image its own.
+    """A layer that returns features + scale × z, with a separate z ~ N(0, I) for each image.
 
     Args:
         scale: the standard deviation, 0 or more.
@@ -130,13 +126,13 @@ class ActivationNoise(NoiseLayer):
 class ConvolutionWithNoisyKernel(NoiseLayer, keras.layers.Conv2D):
     """A convolution whose kernel is drawn anew for each draw; all images of a draw share it.
 
-    A defence defines `noise_scale`, of which the kernel's standard deviation is made.
+    A defence defines `noise_scale`, the standard deviation of the kernel.
     """
 
     own_draws = False
 
     def noise_scale(self) -> tf.Tensor:
-        """Return the standard deviation of the kernel, a scalar or of any shape that broadcasts to it."""
+        """Return the standard deviation of the kernel, a scalar or of any shape that broadcasts to the kernel's."""
         raise NotImplementedError
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

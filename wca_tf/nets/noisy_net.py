@@ -8,13 +8,13 @@ import tensorflow as tf
 from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import Draws, drawing, noise_layers_of
+from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.random_stream import RandomStream
-from wca_tf.nets.targets import RandomNetTarget
 
 
 @keras.saving.register_keras_serializable("wca_tf")
 class NoisyNet(StochasticClassifier):
-    """h(x) = W f(x, noise) + b, f a backbone some of whose layers are `NoiseLayer`s.
+    """The net h(x) = W f(x, noise) + b, where some layers of the backbone f are `NoiseLayer`s.
 
     Args:
         backbone: a functional Keras model on normalised images [B, H, W, channels] -> [B, features].
@@ -52,8 +52,9 @@ class NoisyNet(StochasticClassifier):
 
         Args:
             images: [B, H, W, channels], float, in [0, 1].
-            seeds: int32 [S, 2], of each draw.
-            indices: whole numbers [B], of each image; its own noise follows from its draw's seed and it.
+            seeds: int32 [S, 2], the seed of each draw.
+            indices: whole numbers [B], the number of each image. Noise that differs from image to image follows from
+                the draw's seed and this number.
         """
         draws = tf.shape(seeds)[0]
         repeated = tf.tile(images, [draws, *[1] * (images.shape.rank - 1)])

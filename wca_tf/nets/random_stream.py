@@ -5,13 +5,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.seeds import fold_in
+from wca_tf.core.seeds import fold_in
 
 
 class RandomStream(keras.layers.Layer):
-    """A layer with a stream of int32[2] seeds, the weight `random_state` (seed, number of calls).
+    """A layer that gives a stream of int32[2] seeds. Its weight `random_state` is (seed, number of calls).
 
-    A saved layer goes on where it was.
+    A layer that was saved and loaded continues the stream.
 
     Args:
         seed: whole number that starts the stream.
@@ -32,7 +32,7 @@ class RandomStream(keras.layers.Layer):
         )
 
     def next_seed(self) -> tf.Tensor:
-        """The stream's next int32[2] seed; advances `random_state`."""
+        """Return the stream's next int32[2] seed, and advance `random_state`."""
         state = tf.identity(self.random_state.value)
         self.random_state.assign_add([0, 1])
         return fold_in(tf.stack([state[0], 0]), state[1])

@@ -1,1 +1,1 @@
-"""Export of a WCA-Net as a SavedModel for TF Serving, or any other runtime that loads one."""
+"""Export of a trained net as a SavedModel for TF Serving, or for any other runtime that loads SavedModels."""

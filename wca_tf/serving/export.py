@@ -4,8 +4,8 @@ export_dir/
     1/                                       a version; TF Serving serves the highest
         saved_model.pb, variables/, ...      the signatures (signatures.py) and the weights they use
         assets.extra/
-            tf_serving_warmup_requests       what TF Serving replays when it loads the version (warm_up.py)
-            manifest.json                    where it comes from, how it draws, and the SHA-256 of every other file
+            tf_serving_warmup_requests       requests that TF Serving replays when it loads the version (warm_up.py)
+            manifest.json                    the model's origin, how it draws, and the SHA-256 of every other file
     .lock                                    held while a version is written
 """
 
@@ -17,13 +17,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from wca_tf import files
-from wca_tf.config import ExportConfig, expand
-from wca_tf.errors import InputError, one_line
-from wca_tf.model_dir import ModelDirectory, load_model, versions
+from wca_tf.core import files
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.paths import expand_user
+from wca_tf.gaussian.class_probabilities import num_points
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.runs.model_dir import ModelDirectory, load_model, versions
 from wca_tf.serving import warm_up
-from wca_tf.serving.exact import num_points
+from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.signatures import MAX_SAMPLES, Signatures
 from wca_tf.serving.versions import new_version
 
@@ -52,16 +53,16 @@ def export(
         export_dir: the base directory that TF Serving watches; made when absent.
         image_shape: (H, W, channels) of the uint8 images to be served, channels 1 or 3.
         class_names: a name for each class, in the order of the logits.
-        version: 1 or more; the directory's name.
-        config: for the manifest: what the net was trained with, as JSON values.
-        model_sha256: for the manifest: of the file that the net was read from.
+        version: the directory's name, a whole number of 1 or more.
+        config: for the manifest: the configuration of the training, as JSON values.
+        model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
 
     Returns:
         `export_dir`/`version`.
 
     Raises:
-        InputError: an argument out of its range; weights that are NaN or Inf; a version that exists; another export to
-            the same directory at the same time.
+        InputError: an argument is out of its range; weights are NaN or Inf; the version exists; another process is
+            exporting to the same directory.
     """
     shape = _check(model, image_shape, class_names, version)
     signatures = Signatures(model, shape, tuple(class_names))
@@ -76,7 +77,7 @@ def export(
         "model_sha256": model_sha256,
         "versions": versions(),
     }
-    path = expand(str(export_dir))
+    path = expand_user(str(export_dir))
     with new_version(path, version) as directory:
         try:
             signatures.archive().write_out(str(directory), verbose=False)
@@ -92,16 +93,16 @@ def export(
 
 
 def export_model_dir(config: ExportConfig) -> Path:
-    """`export` of what bin/train left in a directory: its best epoch, with its classes and configuration."""
-    directory = ModelDirectory(expand(config.model_dir))
+    """Export the best epoch of a model that bin/train left in a directory, with its classes and configuration."""
+    directory = ModelDirectory(expand_user(config.model_dir))
     stored = directory.read_config()
-    directory.train_config()  # imports a defence of the user's own
+    directory.train_config()  # imports a defence that the user wrote
     dataset = stored.get("dataset", {})
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")
     return export(
         load_model(directory.best),
-        expand(config.export_dir),
+        expand_user(config.export_dir),
         image_shape=dataset["image_shape"],
         class_names=dataset["class_names"],
         version=config.version,
@@ -113,7 +114,7 @@ def export_model_dir(config: ExportConfig) -> Path:
 def _check(
     model: StochasticClassifier, image_shape: Sequence[int], class_names: Sequence[str], version: int
 ) -> tuple[int, int, int]:
-    """The image shape as a tuple; raises InputError for arguments that are none."""
+    """Return the image shape as a tuple; raise InputError for arguments that are not valid."""
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net that bin/train makes, received {type(model).__name__}")
     if not model.built:
@@ -132,7 +133,7 @@ def _check(
 
 
 def _describe_noise(signatures: Signatures) -> dict[str, Any]:
-    """How the export draws, for the manifest."""
+    """Return how the export draws, for the manifest."""
     model, noisy = signatures.model, signatures.sampler.has_noise
     whom = "image of every request" if signatures.sampler.own_draws else "request, which its images share"
     integrated = noisy and signatures.has_exact and model.num_classes > 2
@@ -145,7 +146,7 @@ def _describe_noise(signatures: Signatures) -> dict[str, Any]:
 
 
 def _json_values(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """`config` as it will be read back; raises InputError when it is no JSON."""
+    """Return `config` as it will be read back; raise InputError when its values are not JSON."""
     try:
         return None if config is None else json.loads(json.dumps(dict(config), allow_nan=False))
     except (TypeError, ValueError) as error:

@@ -1,25 +1,25 @@
 """Fresh draws of a net's logits, by kernels that keep no state in the exported file.
 
-The kernels with seeds 0 seed themselves when a process loads them and keep their state to themselves: no variable that
-a file could bring back, or that requests could race for.
+The kernels have seeds of 0. They seed themselves when a process loads them, and keep their state to themselves. There
+is no variable that a file could restore, or that requests could race for.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
+from wca_tf.gaussian.class_probabilities import ClassProbabilities
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.serving.exact import ClassProbabilities
 
-# Numbers that one array of draws has at most, unless a single draw for the batch has more: 4 MB.
+# The most numbers in one array of draws, 4 MB, unless a single draw for the batch has more.
 CHUNK = 2**20
 
 
 class GaussianSampler:
-    """Draws of a net whose logits are N(mu, K), K the same for every image: mu + T ε, which costs no pass.
+    """Draws of a net whose logits are N(mu, K), K the same for every image: mu + T ε. A draw costs no pass.
 
     Args:
-        noise_factor: T [C, r] with T Tᵀ = K; None for a net without noise.
+        noise_factor: T [C, r] with T Tᵀ = K; `None` for a net without noise.
     """
 
     own_draws = True
@@ -30,7 +30,7 @@ class GaussianSampler:
         self.class_probabilities = ClassProbabilities(noise_factor)
 
     def at_once(self, mean: tf.Tensor) -> tf.Tensor:
-        """How many draws fit into memory."""
+        """Return how many draws fit into memory."""
         return tf.maximum(1, CHUNK // tf.maximum(1, tf.size(mean)))
 
     def draws(self, mean: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
@@ -45,7 +45,7 @@ class GaussianSampler:
 
 
 class PassSampler:
-    """Draws of a net with noise anywhere: each is a pass through the net.
+    """Draws of a net with noise anywhere, made by passes through the net.
 
     Args:
         model: the net.
@@ -58,7 +58,7 @@ class PassSampler:
         self.own_draws = self._target.own_draws
 
     def at_once(self, images: tf.Tensor) -> tf.Tensor:
-        """How many draws fit into memory."""
+        """Return how many draws fit into memory."""
         return tf.constant(self._target.draws_per_pass)
 
     def draws(self, images: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
@@ -71,10 +71,10 @@ class PassSampler:
 
 
 def sampler_of(model: StochasticClassifier, image_shape: tuple[int, int, int]) -> GaussianSampler | PassSampler:
-    """Return the sampler of a net, by asking the net whether its logits are Gaussian.
+    """Return the sampler of a net; the net says whether its logits are Gaussian.
 
     Raises:
-        InputError: noise that is NaN or Inf.
+        InputError: the noise is NaN or Inf.
     """
     gaussian = model.gaussian_logits(tf.zeros([1, *image_shape]))
     if gaussian is None or gaussian[1].shape.rank == 3:
@@ -83,9 +83,9 @@ def sampler_of(model: StochasticClassifier, image_shape: tuple[int, int, int]) -
 
 
 def noise_factor(logit_scale: np.ndarray) -> np.ndarray | None:
-    """T [C, r], float64, with T Tᵀ = K = A Aᵀ, the covariance of the logits; r = min(C, D). None without noise.
+    """Return T [C, r], float64, with T Tᵀ = K = A Aᵀ, the covariance of the logits; r = min(C, D).
 
-    T is the triangular factor of A [C, D], which draws the same noise from fewer numbers.
+    T is the triangular factor of A [C, D]. It draws the same noise from fewer numbers. Return `None` without noise.
     """
     scale = logit_scale.astype(np.float64)
     if not np.isfinite(scale).all():

@@ -1,14 +1,14 @@
-"""What an export answers: its signatures, each a graph of TensorFlow's own kernels.
+"""The signatures of an export, each a graph of TensorFlow's own kernels.
 
 Shapes: n images, [H, W, channels] each, C classes, S draws. Every signature returns
 
     logits         float32 [n, C]
     probabilities  float32 [n, C]
-    class_id       int64 [n]: the class with the largest probability; of several, the one with the largest logit
+    class_id       int64 [n]: the class with the largest probability; among equals, the one with the largest logit
     class_name     string [n]: its name
 
-Draws are made by a sampler (samplers.py), anew for every request, and for every image of it, unless the images of a
-draw share its noise, as with noise on weights.
+A sampler (samplers.py) makes new draws for every request. Every image of the request gets its own, unless all images of
+a draw share its noise, as with noise on weights.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.errors import InputError, one_line
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.serving.samplers import GaussianSampler, sampler_of
 
@@ -36,7 +36,7 @@ class Signatures:
         class_names: one for each class.
 
     Raises:
-        InputError: weights that are NaN or Inf; images that the net does not take.
+        InputError: weights are NaN or Inf; the net does not take images of this shape.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Signatures:
 
     @property
     def endpoints(self) -> dict[str, tuple[Callable[..., Answer], list[tf.TensorSpec]]]:
-        """Each signature's function and what it takes, by name."""
+        """The function of each signature and the types of its inputs, by name."""
         images = tf.TensorSpec([None, *self.image_shape], tf.uint8, name="images")
         contents = tf.TensorSpec([None], tf.string, name="image_bytes")
         samples = tf.TensorSpec([], tf.int32, name="n_samples")
@@ -68,26 +68,26 @@ class Signatures:
         }
 
     def archive(self) -> keras.export.ExportArchive:
-        """All of them, ready to be written out."""
+        """Return an archive of all signatures, ready to be written out."""
         archive = keras.export.ExportArchive()
         for layer in self.model.deterministic_layers.values():
-            archive.track(layer)  # and no random state, which has no place in the file
+            archive.track(layer)  # but no random state, which has no place in the file
         for name, (function, signature) in self.endpoints.items():
             archive.add_endpoint(name, function, input_signature=signature)
         return archive
 
     @property
     def has_exact(self) -> bool:
-        """Whether P(class) can be computed: where the logits are Gaussian, with one covariance for all images."""
+        """Return whether P(class) can be computed: the logits are Gaussian, with one covariance for all images."""
         return isinstance(self.sampler, GaussianSampler)
 
     def serving_default(self, images: tf.Tensor) -> Answer:
-        """One fresh draw; probabilities are the softmax of its logits."""
+        """Return one fresh draw; the probabilities are the softmax of its logits."""
         logits = self.sampler.draws(self._prepared(images), 1)[0]
         return self._answer(logits, tf.nn.softmax(logits))
 
     def averaged(self, images: tf.Tensor, n_samples: tf.Tensor) -> Answer:
-        """`n_samples` fresh draws: the share that each class wins, and mean logits."""
+        """Return the share of `n_samples` fresh draws that each class wins, and the mean logits of the draws."""
         n_samples = tf.ensure_shape(n_samples, [])
         expected = f"expected n_samples from 1 to {MAX_SAMPLES}, received"
         in_range = tf.debugging.Assert((n_samples >= 1) & (n_samples <= MAX_SAMPLES), [expected, n_samples])
@@ -97,27 +97,27 @@ class Signatures:
         return self._answer(logits / tf.cast(total, tf.float32), votes / tf.cast(total, tf.float32))
 
     def exact(self, images: tf.Tensor) -> Answer:
-        """P(class) over the noise, which is what `averaged` converges to, and the noise-free logits."""
+        """Return P(class) over the noise, to which `averaged` converges, and the noise-free logits."""
         assert isinstance(self.sampler, GaussianSampler)  # noqa: S101 else there is no such signature
         logits = self._noise_free_logits(images)
         return self._answer(logits, tf.cast(self.sampler.class_probabilities(logits), tf.float32))
 
     def noise_free(self, images: tf.Tensor) -> Answer:
-        """The net without its noise; probabilities are the softmax of its logits."""
+        """Return the answer of the net without its noise; the probabilities are the softmax of its logits."""
         logits = self._noise_free_logits(images)
         return self._answer(logits, tf.nn.softmax(logits))
 
     def image_bytes(self, image_bytes: tf.Tensor) -> Answer:
-        """`serving_default` of PNG, JPEG, BMP or GIF files (the first frame), made images as bin/train makes them."""
+        """Return `serving_default` of PNG, JPEG, BMP or GIF files (the first frame), decoded as in bin/train."""
         contents = tf.ensure_shape(image_bytes, [None])
         spec = tf.TensorSpec(self.image_shape, tf.uint8)
         return self.serving_default(tf.map_fn(self._decode, contents, fn_output_signature=spec))
 
     def _noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
-        """Mu [n, C] of uint8 images; raises InvalidArgumentError for another shape, and when mu is NaN or Inf.
+        """Return mu [n, C] of uint8 images; raise InvalidArgumentError for another shape, and when mu is NaN or Inf.
 
-        A Session does not hold what it is fed against the signature's shape, and a net that averages over positions
-        would take any height and width: hence `ensure_shape`. An empty batch gets an image, whose logits are dropped:
+        A Session does not check its inputs against the signature's shape, and a net that averages over positions would
+        take any height and width: hence `ensure_shape`. An empty batch gets an image, whose logits are dropped, because
         oneDNN's convolutions of no images fail.
         """
         images = tf.ensure_shape(images, [None, *self.image_shape])
@@ -127,13 +127,13 @@ class Signatures:
         return tf.debugging.check_numerics(logits, "the noise-free logits")[:count]
 
     def _prepared(self, images: tf.Tensor) -> tf.Tensor:
-        """What draws are made of: the noise-free logits, or the images where each draw is a pass."""
+        """Return the input of the draws: the noise-free logits, or the images where draws are made by passes."""
         if self.has_exact:
             return self._noise_free_logits(images)
         return tf.image.convert_image_dtype(tf.ensure_shape(images, [None, *self.image_shape]), tf.float32)
 
     def _tally(self, prepared: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """How many of `total` draws each class wins, and the sum of their logits, [n, C] each; chunk by chunk."""
+        """Return how many of `total` draws each class wins, and the sum of their logits, [n, C] each; in chunks."""
         largest, zeros = self.sampler.at_once(prepared), tf.zeros([tf.shape(prepared)[0], self.model.num_classes])
 
         def step(done: tf.Tensor, votes: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -147,7 +147,7 @@ class Signatures:
         return votes, logits
 
     def _decode(self, contents: tf.Tensor) -> tf.Tensor:
-        """A file's pixels, uint8 [H, W, channels]: alpha dropped, grey made RGB or RGB grey, resized."""
+        """Return a file's pixels, uint8 [H, W, channels]: alpha dropped, grey made RGB or RGB grey, and resized."""
         height, width, channels = self.image_shape
         image = tf.io.decode_image(contents, expand_animations=False)
         image.set_shape([None, None, None])

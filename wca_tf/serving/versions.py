@@ -1,6 +1,6 @@
 """Versions of a served model: numbered directories below a base directory, which TF Serving watches.
 
-A version appears there complete or not at all, and is never replaced. Without TensorFlow.
+A version appears there complete or not at all, and is never replaced. This module is free of TensorFlow.
 """
 
 import contextlib
@@ -9,12 +9,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from wca_tf import files
-from wca_tf.errors import InputError
+from wca_tf.core import files
+from wca_tf.core.errors import InputError
 
 
 def check_version_free(export_dir: Path, version: int) -> None:
-    """Raise InputError, naming the next free version, when `export_dir` has this one."""
+    """Raise InputError when `export_dir` has this version; the message names the next free version."""
     names = [path.name for path in export_dir.iterdir()] if export_dir.is_dir() else []
     taken = {int(name) for name in names if name.isascii() and name.isdigit()}
     if version in taken:
@@ -23,9 +23,10 @@ def check_version_free(export_dir: Path, version: int) -> None:
 
 @contextlib.contextmanager
 def new_version(export_dir: Path, version: int) -> Iterator[Path]:
-    """Have the caller make a directory and fill it; it becomes `export_dir`/`version` when that is done.
+    """Yield the path of a directory for the caller to make and fill, then rename it to `export_dir`/`version`.
 
-    Until then its name is no number, so that TF Serving passes it over; when the caller fails, it is removed.
+    Until then the name is not a number, so that TF Serving ignores the directory. When the caller fails, the directory
+    is removed.
 
     Yields:
         the path of the directory to make.
@@ -49,7 +50,7 @@ def new_version(export_dir: Path, version: int) -> Iterator[Path]:
 
 
 def _write_through(path: Path) -> None:
-    """Wait until a file or directory is on the disk: the rename must not outlive it in a loss of power."""
+    """Wait until a file or directory is on the disk: a loss of power must not keep the rename and lose the contents."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

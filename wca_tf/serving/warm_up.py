@@ -17,7 +17,7 @@ GREY = 128
 
 
 def write_warm_up(path: Path, image_shape: tuple[int, int, int], has_exact: bool = True) -> None:
-    """Write the file; images are all grey, so that it takes a few bytes whatever their size."""
+    """Write the file; images are all grey, so that the file is small whatever their size."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for request in requests(image_shape, has_exact):
             log = prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
@@ -25,11 +25,11 @@ def write_warm_up(path: Path, image_shape: tuple[int, int, int], has_exact: bool
 
 
 def requests(image_shape: tuple[int, int, int], has_exact: bool = True) -> Iterator[predict_pb2.PredictRequest]:
-    """A request of each signature, for each batch size."""
+    """Yield a request of each signature, for each batch size."""
     file = tf.io.encode_png(tf.fill(image_shape, tf.constant(GREY, tf.uint8))).numpy()
     for size in BATCH_SIZES:
         shape = tf.TensorShape([size, *image_shape]).as_proto()
-        # One value stands for all: a TensorProto's last value fills what is left of its shape.
+        # One value stands for all: the last value of a TensorProto fills the rest of its shape.
         images = tf.make_tensor_proto(GREY, tf.uint8, shape=[])
         images.tensor_shape.CopyFrom(shape)
         n_samples = tf.make_tensor_proto(N_SAMPLES, tf.int32)

@@ -3,17 +3,17 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import option
 from wca_tf.defences.defence import Defence, NetRequest
-from wca_tf.errors import InputError
-from wca_tf.options import option
 
 if TYPE_CHECKING:
     import keras
 
-    from wca_tf.config import TrainConfig
     from wca_tf.defences.wca.net import WCANet
+    from wca_tf.runs.config import TrainConfig
 
-MIN_BOUND = 1e-3  # of a constraint
+MIN_BOUND = 1e-3  # the least bound of a constraint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class WCA(LearnedNoise):
         )
 
     def callbacks(self) -> "list[keras.callbacks.Callback]":
-        """Return the projections of the constraint: of the noise and, unless it trains alone, of W."""
+        """Return the projections of the constraint: of the noise, and of W unless the noise trains alone."""
         if self.regularizer == "penalty":
             return []
         from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint

@@ -1,7 +1,7 @@
 """The constraint variant: weights and covariance are projected after every step (paper, appendix D).
 
-w_i ← w_i / max(1, ‖w_i‖/γ), and the singular values of Sigma are clipped, Sigma rebuilt, and L is its Cholesky factor.
-Keras-native: callbacks of `fit`, which work under tf.distribute, where every replica gets what is assigned.
+w_i ← w_i / max(1, ‖w_i‖/γ). The singular values of Sigma are clipped, Sigma is rebuilt, and L is its Cholesky factor.
+The projections are callbacks of Keras's `fit`. They work under tf.distribute: every replica gets the assigned values.
 """
 
 import math
@@ -10,14 +10,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from wca_tf.errors import InputError
+from wca_tf.core.errors import InputError
 
-# The paper bounds Sigma from above alone; below this floor its Cholesky factor is lost in float32.
-SMALLEST_VARIANCE = 1e-4
+# The paper bounds Sigma only from above. Below this floor, float32 loses the Cholesky factor of Sigma.
+MIN_VARIANCE = 1e-4
 
 
 def project_to_ball(class_weights: np.ndarray, radius: float) -> np.ndarray:
-    """Each column w_i of [D, C] on the l2 ball of this radius: the nearest point of norm at most γ.
+    """Project each column w_i of [D, C] to the l2 ball of this radius γ: the nearest point of norm at most γ.
 
     >>> project_to_ball(np.array([[3.0, 0.1], [4.0, 0.0]]), radius=1.0).tolist()
     [[0.6, 0.1], [0.8, 0.0]]
@@ -27,9 +27,9 @@ def project_to_ball(class_weights: np.ndarray, radius: float) -> np.ndarray:
 
 
 def clip_singular_values(covariance: np.ndarray, smallest: float, largest: float) -> np.ndarray:
-    """The symmetric [D, D] matrix with singular values clipped to [smallest, largest]: U diag(clipped) Uᵀ.
+    """Return the symmetric [D, D] matrix with singular values clipped to [smallest, largest]: U diag(clipped) Uᵀ.
 
-    Not U diag(clipped) Vᵀ: for singular values near zero u may be −v, which would make a negative eigenvalue.
+    U diag(clipped) Vᵀ would be wrong: for singular values near zero u may be −v, which makes a negative eigenvalue.
 
     >>> clip_singular_values(np.diag([4.0, 0.0]), smallest=0.5, largest=1.0).tolist()
     [[1.0, 0.0], [0.0, 0.5]]
@@ -39,7 +39,7 @@ def clip_singular_values(covariance: np.ndarray, smallest: float, largest: float
 
 
 class WeightNormConstraint(keras.callbacks.Callback):
-    """After every batch, w_i ← w_i / max(1, ‖w_i‖/γ).
+    """A callback that sets w_i ← w_i / max(1, ‖w_i‖/γ) after every batch.
 
     Args:
         max_norm: γ, above 0.
@@ -57,14 +57,16 @@ class WeightNormConstraint(keras.callbacks.Callback):
 
 
 class CovarianceConstraint(keras.callbacks.Callback):
-    """After every batch, clip the singular values of Sigma to [smallest, largest]; L is Sigma's Cholesky factor.
+    """A callback that clips the singular values of Sigma to [smallest, largest] after every batch.
+
+    L becomes the Cholesky factor of Sigma.
 
     Args:
-        largest: above `smallest`, the largest variance of the noise in any direction.
-        smallest: above 0.
+        largest: the largest variance of the noise in any direction, above `smallest`.
+        smallest: the smallest variance of the noise in any direction, above 0.
     """
 
-    def __init__(self, largest: float, smallest: float = SMALLEST_VARIANCE) -> None:
+    def __init__(self, largest: float, smallest: float = MIN_VARIANCE) -> None:
         super().__init__()
         if not 0 < smallest < largest < math.inf:
             raise InputError(f"expected 0 < smallest < largest, received {smallest} and {largest}")

@@ -7,10 +7,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.keras_graph import call_behind
+from wca_tf.core.seeds import keras_seed
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.errors import InputError, one_line
 from wca_tf.nets.bottleneck_net import BottleneckNet
-from wca_tf.seeds import keras_seed
 
 
 def harden(
@@ -23,27 +24,28 @@ def harden(
     weight_decay: float = 1e-4,
     seed: int = 0,
 ) -> BottleneckNet:
-    """A WCANet on a copy of a Keras classifier's layers, weights included; `model` stays as it is.
+    """Return a WCANet on a copy of a Keras classifier's layers, with their weights; `model` does not change.
 
-    Everything before the last layer with classes (a Dense, or a 1×1 Conv2D on a single position, as in MobileNet)
-    becomes the backbone; a softmax behind it goes. With as many classes as before, the net starts where the classifier
-    is: without noise the logits are the same, and the noise adds an independent N(0, 1) to each. (A `feature_dim` of 2
-    with more classes than that starts from a projection of them.)
+    The last layer with classes is a Dense, or a 1×1 Conv2D on a single position, as in MobileNet. All layers before it
+    become the backbone; a softmax after it is left out. With as many classes as before, the net starts from the
+    classifier: without noise its logits are the same, and the noise adds an independent N(0, 1) to each logit. (With a
+    `feature_dim` of 2 and more than 2 classes, the net starts from a projection of the logits.)
 
     Args:
-        model: functional or sequential, built, trained or not: float images [B, H, W, channels] -> [B, C] logits or
-            softmax, or [B, 1] for two classes, the second of which has the logit.
-        num_classes: None for those of `model`; another number starts with a new classifier.
+        model: functional or sequential, built, trained or not. It maps float images [B, H, W, channels] to logits or
+            softmax [B, C]; or to [B, 1] for two classes, where the output is the logit of the second class.
+        num_classes: `None` for the classes of `model`; with another number, the classifier is new.
         covariance: as for WCANet; or "none", for a net without noise to compare with.
         feature_dim, weight_decay, seed: as for WCANet; the new weights depend on the seed alone.
-        pixel_mean, pixel_std: what turns images in [0, 1] into those that `model` takes, (images − mean) / std, per
-            channel: (0.0,) and (1 / 255,) for a net that takes 0 to 255.
+        pixel_mean, pixel_std: per channel; (images − mean) / std turns images in [0, 1] into the images that `model`
+            takes. For a net that takes 0 to 255 they are (0.0,) and (1 / 255,).
 
     Returns:
-        A built net, to be compiled with a loss from logits and fine-tuned.
+        A built net. Compile it with a loss from logits, and fine-tune it.
 
     Raises:
-        InputError: no such classifier; layers that a `.keras` file does not keep; an argument that WCANet refuses.
+        InputError: `model` is not such a classifier; a `.keras` file does not keep its layers; WCANet refuses an
+            argument.
     """
     features, head = _split(model)
     _check_images(features.inputs[0])
@@ -67,7 +69,7 @@ def harden(
 
 
 def _split(model: Any) -> tuple[keras.Model, keras.layers.Layer]:
-    """The model up to the input of its head, and the head; both share the layers of `model`."""
+    """Return the model up to the input of its head, and the head; both share the layers of `model`."""
     if not isinstance(model, keras.Model):
         raise InputError(f"expected a Keras model, received {type(model).__name__}")
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
@@ -80,28 +82,27 @@ def _split(model: Any) -> tuple[keras.Model, keras.layers.Layer]:
         raise InputError(f"expected one input and one output, received {len(inputs)} and {len(outputs)}")
     tensor = outputs[0]
     while True:  # along the graph: `layer.input` fails for layers called twice, as `pop` and `add` call them
-        layer, index, _ = tensor._keras_history
-        node = layer._inbound_nodes[index]
+        layer, tensors = call_behind(tensor)
         if not _is_ending(layer, model):
             break
-        tensor = node.input_tensors[0]
+        tensor = tensors[0]
     if isinstance(layer, keras.Model):
         inner, head = _split(layer)
-        features = inner(node.input_tensors[0])
+        features = inner(tensors[0])
     else:
-        _check_head(layer, node.input_tensors, model)
-        features, head = node.input_tensors[0], layer
+        _check_head(layer, tensors, model)
+        features, head = tensors[0], layer
     return keras.Model(inputs[0], features, name=model.name), head
 
 
 def _is_ending(layer: Any, model: keras.Model) -> bool:
-    """Whether a layer behind the head leaves the order of the classes as it is."""
+    """Return whether a layer after the head keeps the order of the classes."""
     reshaping = isinstance(layer, (keras.layers.Softmax, keras.layers.Flatten, keras.layers.Reshape))
     return reshaping or (isinstance(layer, keras.layers.Activation) and _is_softmax(layer, model))
 
 
 def _is_softmax(layer: Any, model: keras.Model) -> bool:
-    """Whether a layer's activation gives what the softmax of its inputs would, or its inputs."""
+    """Return whether a layer's activation is linear or a softmax; for a single logit, a sigmoid counts as a softmax."""
     names = ("linear", "softmax", "sigmoid") if model.output_shape[1:] == (1,) else ("linear", "softmax")
     return layer.activation in [keras.activations.get(name) for name in names]
 
@@ -127,7 +128,7 @@ def _check_images(images: Any) -> None:
 
 
 def _class_weights(model: keras.Model, head: keras.layers.Layer) -> tuple[np.ndarray, np.ndarray]:
-    """The head as W [F, C] and b [C], float64; one logit for two classes becomes two, the first of them 0."""
+    """Return the head as W [F, C] and b [C], float64; one logit for two classes becomes two, the first of them 0."""
     kernel = keras.ops.convert_to_numpy(head.kernel).astype(np.float64)
     kernel = kernel.reshape(-1, kernel.shape[-1])
     classes = kernel.shape[1]
@@ -140,7 +141,7 @@ def _class_weights(model: keras.Model, head: keras.layers.Layer) -> tuple[np.nda
 
 
 def _copy(model: keras.Model) -> keras.Model:
-    """The model as a `.keras` file gives it back: with state that `clone_model` and `set_weights` miss."""
+    """Return the model as a `.keras` file gives it back: with state that `clone_model` and `set_weights` miss."""
     try:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "backbone.keras"
@@ -154,10 +155,10 @@ def _copy(model: keras.Model) -> keras.Model:
 
 
 def _keep_logits(net: BottleneckNet, kernel: np.ndarray, bias: np.ndarray) -> None:
-    """Make the logits without noise features @ kernel + bias.
+    """Make the logits without noise equal to features @ kernel + bias.
 
-    The classifier K [D, C] becomes orthonormal, KᵀK = I: noise N(0, I) on features is N(0, I) on logits, too. The
-    bottleneck becomes the one next to its initial B that fits, B + (W − BK)Kᵀ.
+    The classifier K [D, C] becomes orthonormal, KᵀK = I, so that noise N(0, I) on features is N(0, I) on logits too. Of
+    all bottlenecks that fit, the nearest one to the initial B is taken: B + (W − BK)Kᵀ, with W the `kernel`.
     """
     classifier = np.asarray(keras.initializers.Orthogonal(seed=net.seed)((net.feature_dim, net.num_classes)))
     bottleneck, zeros = net.bottleneck.get_weights()

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf import alignment
+from wca_tf.core.errors import InputError
 from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
-from wca_tf.errors import InputError
+from wca_tf.gaussian import covariance, margins
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import Ratio
 
@@ -17,28 +17,28 @@ NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
 
 @keras.saving.register_keras_serializable("wca_tf")
 class WCANet(BottleneckNet):
-    """h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ): logits of a stochastic classifier (paper, section 3).
+    """A stochastic classifier with logits h(x) = W (f(x) + z) + b, z ~ N(0, L Lᵀ) (paper, section 3).
 
-    `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 1, 3), where CE is the loss
-    given to `compile`, of labels that are whole numbers [B] of any type. Noise is drawn at test time too. What follows
-    the backbone is float32 under every policy.
+    `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 1, 3). CE is the loss given
+    to `compile`; labels are whole numbers [B] of any type. Noise is drawn at test time too. The layers after the
+    backbone are float32 under every policy.
 
     Args:
-        backbone: a Keras model on normalised images [B, H, W, channels]; maps of features are averaged over positions.
+        backbone: a Keras model on normalised images [B, H, W, channels]; feature maps are averaged over positions.
         num_classes: C, at least 2.
-        feature_dim: D, the width of the bottleneck; at least C, or 2 to draw it.
+        feature_dim: D, the width of the bottleneck; at least C, or 2 for figures of the features in a plane.
         covariance: "anisotropic" or "isotropic".
-        bottleneck_activation: Keras name of the activation before the noise, or None.
+        bottleneck_activation: Keras name of the activation before the noise, or `None`.
         pixel_mean, pixel_std: per channel, in the images' [0, 1] units; the net normalises its own input.
-        weight_decay: coupled l2 penalty on W and L alone, 0 or more.
-        seed: starts the stream of training noise.
-        noise_alone: train the noise on frozen features and weights (paper, E3).
+        weight_decay: weight of the coupled l2 penalty on W and L alone, 0 or more.
+        seed: the seed of the stream of training noise.
+        noise_alone: whether to train the noise alone, on frozen features and weights (paper, E3).
 
     Call arguments:
         images: [B, H, W, channels], float, in [0, 1].
 
     Raises:
-        InputError: an argument out of its range.
+        InputError: an argument is out of its range.
     """
 
     extra_metrics = ("penalty", *NOISE_METRICS)
@@ -81,25 +81,28 @@ class WCANet(BottleneckNet):
 
     @property
     def logit_scale(self) -> tf.Tensor:
-        """A [C, D] with K = A Aᵀ the covariance of the logits."""
-        return alignment.logit_scale(tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril)
+        """A [C, D]; the covariance of the logits is K = A Aᵀ."""
+        return covariance.logit_scale(tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril)
 
     def squared_norm(self) -> tf.Tensor:
-        """‖W‖² + ‖L‖², what weight decay penalises."""
+        """Return ‖W‖² + ‖L‖², which weight decay penalises."""
         return super().squared_norm() + self.noise.squared_norm()
 
     def rewards(self) -> dict[str, tf.Tensor]:
-        """The alignment term (paper, Eq. 3)."""
+        """Return the alignment term (paper, Eq. 3)."""
         return {"alignment": self.noise.alignment_term(tf.convert_to_tensor(self.classifier.kernel))}
 
     def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
-        """noise_to_margin: the deviation of h_y − h_j over the noise-free margin |mu_y − mu_j|, j the nearest rival."""
-        deviations, margins = alignment.nearest_difference(self.classifier(state), labels, self.logit_scale)
-        return {"noise_to_margin": (tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * margins))}
+        """Return noise_to_margin: the deviation of h_y − h_j over the noise-free margin |mu_y − mu_j|.
+
+        Class j is the nearest rival of the label y.
+        """
+        deviations, distances = margins.nearest_difference(self.classifier(state), labels, self.logit_scale)
+        return {"noise_to_margin": (tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * distances))}
 
     def constants(self) -> dict[str, tf.Tensor]:
-        """The share of the logits' variance that cancels in all differences of logits."""
-        return {"common_noise_share": alignment.common_noise_share(self.logit_scale)}
+        """Return the share of the logits' variance that cancels in all differences of logits."""
+        return {"common_noise_share": covariance.common_noise_share(self.logit_scale)}
 
     def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
         from wca_tf.defences.wca.report import noise_section

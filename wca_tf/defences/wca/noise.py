@@ -8,33 +8,33 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from wca_tf import alignment
-from wca_tf.defences.wca import covariance
+from wca_tf.core.errors import InputError
+from wca_tf.defences.wca import alignment, covariance
 from wca_tf.distribution.replicas import first_row, num_replicas
-from wca_tf.errors import InputError
 from wca_tf.nets.random_stream import RandomStream
 
 
 class GaussianFeatureNoise(RandomStream):
-    """features + z, z ~ N(0, Sigma), one independent z per example; Sigma = L Lᵀ is learned (paper, section 3).
+    """A layer that adds z ~ N(0, Sigma) to features, one independent z per example.
 
-    The base of `AnisotropicNoise` and `IsotropicNoise`. It computes in float32 under every precision policy. The random
-    stream is the weight `random_state` (seed, number of calls), so that a saved layer continues it.
+    Sigma = L Lᵀ is learned (paper, section 3). The layer is the base of `AnisotropicNoise` and `IsotropicNoise`. It
+    computes in float32 under every precision policy. The random stream is the weight `random_state` (seed, number of
+    calls), so that a saved layer continues it.
 
     Args:
         seed: whole number that starts the random stream.
-        initial_scale: positive; L starts at `initial_scale` times the identity.
+        initial_scale: above `covariance.MIN_SCALE`; L starts at `initial_scale` times the identity.
 
     Call arguments:
-        features: [B, D], any float type; under tf.distribute as many on every replica, which has its rows of the
-            global batch's noise.
-        seed: optional int32[2]; given, it alone decides the noise, and the stream does not advance.
+        features: [B, D], any float type. Under tf.distribute every replica has the same number of rows, and gets its
+            rows of the global batch's noise.
+        seed: optional int32[2]. When it is given, it alone decides the noise, and the stream does not advance.
     """
 
     def __init__(self, seed: int = 0, initial_scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(seed, **{**kwargs, "dtype": "float32", "autocast": False})
-        if not covariance.SMALLEST_SCALE < initial_scale < math.inf:
-            raise InputError(f"expected initial_scale above {covariance.SMALLEST_SCALE}, received {initial_scale}")
+        if not covariance.MIN_SCALE < initial_scale < math.inf:
+            raise InputError(f"expected initial_scale above {covariance.MIN_SCALE}, received {initial_scale}")
         self.initial_scale = initial_scale
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
@@ -50,7 +50,7 @@ class GaussianFeatureNoise(RandomStream):
         return features + self._draws(tf.shape(features)[0], seed)
 
     def distribution(self) -> tfp.distributions.Distribution:
-        """The law of z, with event shape [D]."""
+        """Return the distribution of z, with event shape [D]."""
         raise NotImplementedError
 
     @property
@@ -59,19 +59,19 @@ class GaussianFeatureNoise(RandomStream):
         raise NotImplementedError
 
     def assign_scale_tril(self, scale_tril: np.ndarray) -> None:
-        """Make L [D, D], lower-triangular with a diagonal above `SMALLEST_SCALE`, the noise's."""
+        """Set the L of the noise to a [D, D] matrix, lower-triangular with a diagonal above `MIN_SCALE`."""
         raise NotImplementedError
 
     def alignment_term(self, class_weights: tf.Tensor) -> tf.Tensor:
-        """L_WCA of `class_weights` [D, C] and this noise, a scalar (paper, Eq. 3)."""
+        """Return L_WCA of `class_weights` [D, C] and this noise, a scalar (paper, Eq. 3)."""
         return alignment.alignment_term(class_weights, self.scale_tril)
 
     def squared_norm(self) -> tf.Tensor:
-        """‖L‖², what weight decay penalises."""
+        """Return ‖L‖², which weight decay penalises."""
         return tf.reduce_sum(tf.square(self.scale_tril))
 
     def _draws(self, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """z of `rows` examples [B, D]: on each replica its own rows of the global batch's."""
+        """Return z [B, D] for `rows` examples: on each replica, its rows of the global batch's noise."""
         first = first_row(rows)
         return self.distribution().sample(rows * num_replicas(), seed=seed)[first : first + rows]
 
@@ -107,7 +107,7 @@ class AnisotropicNoise(GaussianFeatureNoise):
 
 @keras.saving.register_keras_serializable("wca_tf")
 class IsotropicNoise(GaussianFeatureNoise):
-    """Noise with a diagonal covariance, learned per feature: what the paper calls isotropic."""
+    """Noise with a diagonal covariance, learned per feature; the paper calls it isotropic."""
 
     def distribution(self) -> tfp.distributions.Distribution:
         return tfp.distributions.MultivariateNormalDiag(scale_diag=self._scale_diag)

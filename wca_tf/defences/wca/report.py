@@ -1,4 +1,4 @@
-"""What the report says of a WCANet's noise: its spectrum, its alignment with the weights, and how much of it counts."""
+"""The section of the report on a WCANet's noise: its spectrum, its alignment with the weights, and its effect."""
 
 import math
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from wca_tf import alignment
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.evaluation.accuracy import percent
+from wca_tf.evaluation.intervals import percent
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.evaluation.report.sections import Panel, ReportSection
+from wca_tf.gaussian import covariance, margins
 
 IMAGES_AT_A_TIME = 100
 
@@ -21,13 +21,14 @@ IMAGES_AT_A_TIME = 100
 def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, average_draws: int) -> ReportSection:
     """Return the section on the noise of a net.
 
-    What counts is of the net as it was judged: answering with the mean logits of `average_draws` draws.
+    The effect of the noise is that on the net as it was judged, which answers with the mean logits of `average_draws`
+    draws.
 
     Args:
         model: the net.
         examples: the clean images.
-        z_margins: of each of them.
-        average_draws: draws that an answer is the mean of.
+        z_margins: the z-margin of each image.
+        average_draws: the number of draws whose mean logits are an answer.
     """
     told = _numbers(model, examples, average_draws)
     text = {name: f"{value:.3g}" for name, value in told.items() if isinstance(value, float)}
@@ -58,28 +59,28 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
 
 
 def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str, Any]:
-    """The spectrum of the noise, its alignment with the weights, and how much of it counts."""
+    """Return the spectrum of the noise, its alignment with the weights, and its effect, as numbers and panels."""
     scale_tril = np.asarray(model.noise.scale_tril, np.float64)
     weights = np.asarray(model.classifier.kernel, np.float64)
     values, vectors = np.linalg.eigh(scale_tril @ scale_tril.T)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
     logit_scale = weights.T @ scale_tril
     logit_values = np.maximum(np.linalg.eigvalsh(logit_scale @ logit_scale.T)[::-1], 0)
-    squares = np.maximum(np.sum(weights**2, axis=0), np.finfo(np.float64).tiny)  # of a weight of zero: all zero
+    squares = np.maximum(np.sum(weights**2, axis=0), np.finfo(np.float64).tiny)  # weights of zero give zeros
     cosines = (weights.T @ vectors) ** 2 / squares[:, np.newaxis]
     quotients = np.sum(logit_scale**2, axis=1) / squares
     judged_scale = logit_scale / math.sqrt(average_draws)
-    differences = np.asarray(alignment.logit_difference_scale(judged_scale))
+    differences = np.asarray(covariance.logit_difference_scale(judged_scale))
     differences = differences[~np.eye(len(differences), dtype=bool)]
     named = len(examples.class_names)
-    names = [*examples.class_names, *map(str, range(named, len(quotients)))]  # of an unknown class, its number
+    names = [*examples.class_names, *map(str, range(named, len(quotients)))]  # a class without a name has its number
     return {
         "largest": float(values[0]),
         "mean": float(values.mean()),
         "smallest_quotient": float(quotients.min()),
         "largest_quotient": float(quotients.max()),
         "leading": float(cosines[:, : len(names)].sum(axis=1).mean()),
-        "common_share": float(alignment.common_noise_share(logit_scale)),
+        "common_share": float(covariance.common_noise_share(logit_scale)),
         "smallest_difference": float(differences.min()),
         "largest_difference": float(differences.max()),
         "to_margin": _noise_to_margin(model, examples, judged_scale),
@@ -99,11 +100,11 @@ def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str,
 
 
 def _noise_to_margin(model: WCANet, examples: Examples, scale: np.ndarray) -> float:
-    """Return the mean deviation of the label's lead over its nearest rival, over the mean size of that lead."""
+    """Return the mean deviation of the label's lead over its nearest rival, divided by the mean size of that lead."""
     sums = np.zeros(2)
     for first in range(0, len(examples), IMAGES_AT_A_TIME):
         some = examples.take(slice(first, first + IMAGES_AT_A_TIME))
         noise_free = model.classifier(model.features(to_float(tf.constant(some.images))))
-        pair = alignment.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
+        pair = margins.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
         sums += [float(tf.reduce_sum(each)) for each in pair]
     return float(sums[0] / sums[1]) if sums[1] else 0.0

@@ -1,29 +1,29 @@
 """WCA-Net as in the authors' code (github.com/peustr/WCA-net, 97bf252), where it differs from the paper.
 
-For published numbers to be understood; docs/paper.md lists what differs, and what it does.
+It helps to understand published numbers. docs/paper.md lists the differences and their effects.
 """
 
 import dataclasses
 from typing import TYPE_CHECKING
 
+from wca_tf.core.errors import InputError
 from wca_tf.defences.defence import NetRequest
 from wca_tf.defences.wca import LearnedNoise
-from wca_tf.errors import InputError
 
 if TYPE_CHECKING:
     import keras
 
     from wca_tf.attacks import BallAttack
-    from wca_tf.config import TrainConfig
     from wca_tf.defences.wca_official.net import WCAOfficialNet
     from wca_tf.nets.classifier import Adversary
+    from wca_tf.runs.config import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class WCAOfficial(LearnedNoise):
     """WCA-Net as in the authors' code: one draw for a batch, ln Σ in place of Σ ln, its own constraint and attack.
 
-    Weight decay is also on the biases, and on the noise as it is stored.
+    Weight decay also applies to the classifier's bias, and to the noise as it is stored.
     """
 
     source = "the authors' code, github.com/peustr/WCA-net"
@@ -44,7 +44,7 @@ class WCAOfficial(LearnedNoise):
         )
 
     def callbacks(self) -> "list[keras.callbacks.Callback]":
-        """Return the authors' projections."""
+        """Return the authors' projections, for the constraint; no callbacks for the penalty."""
         if self.regularizer == "penalty":
             return []
         from wca_tf.defences.wca.constraints import CovarianceConstraint
@@ -55,7 +55,7 @@ class WCAOfficial(LearnedNoise):
         return [UnitNormWeights(), ClippedRawVariance() if isotropic else CovarianceConstraint(largest, smallest)]
 
     def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "Adversary":
-        """Return the authors' own, whatever was asked for."""
+        """Return the authors' adversary, whatever `attack` and `epsilon` are."""
         from wca_tf.defences.wca_official.adversarial import official_adversary
 
         return official_adversary(mixed)

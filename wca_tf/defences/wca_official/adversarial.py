@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from wca_tf.adversarial import AdversarialTraining
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.projected_gradient import projected_gradient
+from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, Target
 
 OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # for every data set
@@ -16,7 +16,10 @@ OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # for every data set
 
 @dataclasses.dataclass(frozen=True)
 class OfficialAdversarialTraining(AdversarialTraining):
-    """As in the authors' code: the attacked net gets images that are not normalised, as it never does otherwise."""
+    """Adversarial training as in the authors' code: the attacked net gets images that are not normalised.
+
+    The net gets such images at no other time.
+    """
 
     def target(self, model: Any) -> AnyTarget:
         noisy = bool(model.noise)
@@ -25,13 +28,16 @@ class OfficialAdversarialTraining(AdversarialTraining):
 
 @dataclasses.dataclass(frozen=True)
 class OfficialProjectedGradient(ProjectedGradient):
-    """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all so far."""
+    """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all gradients so far."""
 
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return projected_gradient(self, target, batch, epsilon, seed, sum_gradients=True)
 
 
 def official_adversary(mixed: bool) -> OfficialAdversarialTraining:
-    """Return PGD with epsilon 0.03, steps of 0.01, and an average over equal draws, which is one draw."""
+    """Return adversarial training by PGD with epsilon 0.03, steps of 0.01 and one draw.
+
+    The authors average over draws that are all equal, which is the same as one draw.
+    """
     attack = OfficialProjectedGradient(relative_step_size=OFFICIAL_STEP / OFFICIAL_EPSILON, eot_samples=1)
     return OfficialAdversarialTraining(attack, OFFICIAL_EPSILON, mixed)

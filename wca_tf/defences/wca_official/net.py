@@ -9,11 +9,11 @@ from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, Officia
 
 @keras.saving.register_keras_serializable("wca_tf")
 class WCAOfficialNet(WCANet):
-    """As `WCANet`, with the authors' noise and alignment term, and the bias in the penalty too."""
+    """A `WCANet` with the authors' noise and alignment term. The penalty includes the bias."""
 
     noise_layers = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}
 
     def squared_norm(self) -> tf.Tensor:
-        """‖W‖² + ‖b‖² + ‖L‖²."""
+        """Return ‖W‖² + ‖b‖² + ‖L‖²; for isotropic noise, the raw σ takes the place of L."""
         kernel, bias = (tf.reduce_sum(tf.square(each)) for each in (self.classifier.kernel, self.classifier.bias))
         return kernel + bias + self.noise.squared_norm()

@@ -7,13 +7,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from wca_tf import alignment
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences.wca.noise import GaussianFeatureNoise
-from wca_tf.seeds import fold_in, make_seed
+from wca_tf.gaussian import covariance
 
 
 class _OfficialNoise(GaussianFeatureNoise):
-    """One draw for all examples of a call, and weight decay on the weights as they are stored."""
+    """Noise with one draw for all examples of a call, and weight decay on the weights as they are stored."""
 
     def squared_norm(self) -> tf.Tensor:
         return tf.reduce_sum(tf.square(self.scale_vector))
@@ -32,9 +32,9 @@ class _OfficialNoise(GaussianFeatureNoise):
 
 @keras.saving.register_keras_serializable("wca_tf")
 class OfficialAnisotropicNoise(_OfficialNoise):
-    """L is the stored lower triangle, U(0, 1) at first; nothing keeps its diagonal positive.
+    """Noise whose L is the stored lower triangle, U(0, 1) at first; nothing keeps its diagonal positive.
 
-    L_WCA is ln Σ_i w_iᵀ Sigma w_i, the logarithm of the sum, not the sum of logarithms.
+    L_WCA is ln Σ_i w_iᵀ Sigma w_i: the logarithm of the sum, not the sum of the logarithms.
     """
 
     def distribution(self) -> tfp.distributions.Distribution:
@@ -48,7 +48,7 @@ class OfficialAnisotropicNoise(_OfficialNoise):
         self.scale_vector.assign(tfp.math.fill_triangular_inverse(tf.constant(scale_tril, tf.float32)))
 
     def alignment_term(self, class_weights: tf.Tensor) -> tf.Tensor:
-        return tf.math.log(tf.reduce_sum(tf.square(alignment.logit_scale(class_weights, self.scale_tril))))
+        return tf.math.log(tf.reduce_sum(tf.square(covariance.logit_scale(class_weights, self.scale_tril))))
 
     def _initial_vector(self, feature_dim: int) -> tf.Tensor:
         return self._uniform(feature_dim * (feature_dim + 1) // 2)
@@ -56,7 +56,10 @@ class OfficialAnisotropicNoise(_OfficialNoise):
 
 @keras.saving.register_keras_serializable("wca_tf")
 class OfficialIsotropicNoise(_OfficialNoise):
-    """Standard deviations softplus(σ), while L_WCA is ln Σ_i w_iᵀ diag(σ) w_i of the raw σ, U(0, 1) at first."""
+    """Noise with standard deviations softplus(σ); the raw σ is U(0, 1) at first.
+
+    L_WCA is ln Σ_i w_iᵀ diag(σ) w_i, of the raw σ.
+    """
 
     def distribution(self) -> tfp.distributions.Distribution:
         return tfp.distributions.MultivariateNormalDiag(scale_diag=tf.nn.softplus(self.scale_vector))

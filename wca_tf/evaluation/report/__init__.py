@@ -1,1 +1,1 @@
-"""What an evaluation shows: the page, its figures and sections, the printed table, and the commands to repeat it."""
+"""The output of an evaluation: the page, its figures and sections, the printed table, and the commands to repeat it."""

@@ -1,17 +1,17 @@
-"""What to type to get an evaluation's numbers again."""
+"""The commands that make an evaluation's numbers again."""
 
 import dataclasses
 import shlex
 from typing import Any
 
-from wca_tf.config import TrainConfig
+from wca_tf.runs.config import TrainConfig
 
-# Said in another way, or no matter to the result.
+# Flags that are shown in another way, or do not change the result.
 NOT_SHOWN = ("tfds_data_dir", "download")
 
 
 def epsilon_text(epsilon: float) -> str:
-    """A radius as it can be written in --epsilons, to the bit: 0.1, or 8/255, or all its digits."""
+    """Return a radius as text for --epsilons, exact to the bit: 0.1, or 8/255, or all its digits."""
     short, numerator = f"{epsilon:g}", round(255 * epsilon)
     if float(short) == epsilon:
         return short
@@ -19,7 +19,7 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def train_command(results: dict[str, Any]) -> str | None:
-    """bin/train with each flag that is not at its default; None for a net that bin/train did not make."""
+    """Return bin/train with each flag that is not at its default; `None` for a net that bin/train did not make."""
     training = results["training"]
     if training is None:
         return None
@@ -32,7 +32,10 @@ def train_command(results: dict[str, Any]) -> str | None:
 
 
 def evaluate_commands(results: dict[str, Any]) -> list[str]:
-    """What makes results.json: bin/evaluate, or Python for a net in memory; several where radii had other attacks."""
+    """Return the commands that make results.json: bin/evaluate, or Python for a net in memory.
+
+    There are several commands where the attacks were not the same at all radii.
+    """
     plans = _plans(results["attacks"], results["checklist"][0]["epsilon"] if results["checklist"] else None)
     if results["training"] is None:
         return [_in_python(results, *plan) for plan in plans]
@@ -45,10 +48,10 @@ def evaluate_commands(results: dict[str, Any]) -> list[str]:
 
 
 def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[str, str, bool]]:
-    """(--attacks, --epsilons, --checklist) of the fewest runs that make all attacks, and the checklist at `checked`.
+    """Return the fewest runs that make all attacks, and the checklist at `checked`.
 
-    Attacks without a radius go with one of them. The checklist goes with the last, so that its self-test meets all
-    attacks; it is made at the first epsilon of its run.
+    A run is (--attacks, --epsilons, --checklist). Attacks without a radius are in one of the runs. The checklist is in
+    the last run, so that its self-test includes all attacks. It is made at the first epsilon of this run.
     """
     names_at: dict[tuple[str, float], tuple[str, ...]] = {}
     for attack in attacks:
@@ -62,7 +65,7 @@ def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[s
     runs = [(list(names), radii) for names, radii in radii_of.items()]
     if not runs or (
         checked is not None and all(checked != epsilon for _, epsilon in names_at)
-    ):  # that run had no attack with a radius
+    ):  # the checklist's run had no attack with a radius
         runs.append(([], [] if checked is None else [checked]))
     runs[-1][0].extend(without)
     runs.sort(key=lambda run: checked in run[1])

@@ -1,6 +1,6 @@
-"""The report's figures: SVG that takes the page's text colour, and images as PNG, both for a page that loads nothing.
+"""The report's figures: SVG in the text colour of the page, and images as PNG. The page holds both, and loads no files.
 
-matplotlib's Figure objects are used without pyplot, so that neither its backend nor a notebook's figures are touched.
+matplotlib's Figure objects are used without pyplot, so that neither its backend nor a notebook's figures are changed.
 """
 
 import base64
@@ -19,9 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from wca_tf.evaluation.accuracy import Number, mean_with_interval
+from wca_tf.evaluation.intervals import Number, mean_with_interval
 
-# Stands for the colour of the page's text, light or dark.
+# A placeholder for the colour of the page's text, light or dark.
 INK = "#123456"
 COLOURS = ("#2f7fd0", "#d9632a", "#1f9e77", "#b565c4", "#c79a1e", "#3aa7bd", "#d24d6d", "#8a8f3c")
 DASHES = ((), (5.0, 2.0), (1.5, 1.5))
@@ -46,22 +46,22 @@ STYLE: Any = {
     "font.size": 10,
     "lines.linewidth": 1.6,
 }
-LONGEST_NAME = 14
-MOST_NAMES = 20
-# Larger images are shown smaller: the page has to stay a small file.
-LARGEST_PICTURE = 96
+MAX_NAME_LENGTH = 14
+MAX_NAMES = 20
+# Larger images are shown at this size, so that the page stays a small file.
+MAX_PICTURE_SIZE = 96
 
 
 @dataclasses.dataclass(frozen=True)
 class Stroke:
-    """How a series is drawn, in a figure and in its legend beside it."""
+    """The line style of a series, in a figure and in the legend beside it."""
 
     colour: str
     dashes: tuple[float, ...] = ()
     width: float = 1.6
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments for matplotlib's `plot`."""
+        """Return keyword arguments for matplotlib's `plot`."""
         return {"color": self.colour, "linestyle": (0, self.dashes), "linewidth": self.width}
 
     @property
@@ -79,14 +79,14 @@ WORST_CASE = Stroke(INK, width=2.6)
 
 
 def strokes_for(names: list[str]) -> dict[str, Stroke]:
-    """A colour for each series, then the same colours dashed and dotted."""
+    """Return a colour for each series. When the colours are used up, the same colours come dashed, then dotted."""
     unique = dict.fromkeys(names)
     count = len(COLOURS)
     return {name: Stroke(COLOURS[i % count], DASHES[i // count % len(DASHES)]) for i, name in enumerate(unique)}
 
 
 def accuracy_curves(series: list[tuple[list[float], list[Number], Stroke]], xlabel: str) -> Markup:
-    """Expected accuracy against epsilon, each series (epsilons, numbers, stroke) with its 95 % band."""
+    """Draw expected accuracy against epsilon, each series (epsilons, numbers, stroke) with its 95 % band."""
     with Drawing("accuracy") as drawing:
         axes = drawing.axes
         for epsilons, numbers, stroke in series:
@@ -99,7 +99,7 @@ def accuracy_curves(series: list[tuple[list[float], list[Number], Stroke]], xlab
 
 
 def histogram(series: list[tuple[np.ndarray, Stroke]], xlabel: str) -> Markup:
-    """Counts of images by distance, the series (distances, stroke) as outlines over common bins."""
+    """Draw the numbers of images by distance. The series (distances, stroke) are outlines over the same bins."""
     longest = max([float(values.max()) for values, _ in series if len(values)], default=0.0) or 1.0
     bins = np.linspace(0, 1.02 * longest, 33)
     with Drawing("histogram", size=(SIZE[0], 2.5)) as drawing:
@@ -113,7 +113,7 @@ def histogram(series: list[tuple[np.ndarray, Stroke]], xlabel: str) -> Markup:
 
 
 def n_query_curves(series: list[tuple[np.ndarray, np.ndarray, Stroke]]) -> Markup:
-    """Mean of P(correct)ⁿ against n, each series (n, values per n and image, stroke) with its 95 % band."""
+    """Draw the mean of P(correct)ⁿ against n, each series (n, values per n and image, stroke) with its 95 % band."""
     with Drawing("queries") as drawing:
         axes = drawing.axes
         for queries, probabilities, stroke in series:
@@ -128,8 +128,8 @@ def n_query_curves(series: list[tuple[np.ndarray, np.ndarray, Stroke]]) -> Marku
 
 
 def spectrum(eigenvalues: np.ndarray, name: str) -> Markup:
-    """Eigenvalues of a covariance, largest first; on a logarithmic axis where they differ much."""
-    shown = np.maximum(eigenvalues, 1e-12 * eigenvalues.max())  # rounding can take a zero below zero
+    """Draw the eigenvalues of a covariance, largest first; on a logarithmic axis where they differ much."""
+    shown = np.maximum(eigenvalues, 1e-12 * eigenvalues.max())  # rounding can make a zero negative
     with Drawing("spectrum", size=(SIZE[0], 2.6)) as drawing:
         axes = drawing.axes
         axes.plot(np.arange(1, len(shown) + 1), shown, "o-", color=COLOURS[0], markersize=3.5, linewidth=1)
@@ -143,8 +143,8 @@ def spectrum(eigenvalues: np.ndarray, name: str) -> Markup:
 
 
 def alignment_map(squared_cosines: np.ndarray, class_names: list[str]) -> Markup:
-    """Squared cosines [C, D] of each class's weights and each eigenvector, the largest eigenvalue's on the left."""
-    height = 1.1 + 0.19 * min(len(class_names), MOST_NAMES)
+    """Draw squared cosines [C, D] between each class's weights and each eigenvector, largest eigenvalue on the left."""
+    height = 1.1 + 0.19 * min(len(class_names), MAX_NAMES)
     with Drawing("alignment", size=(SIZE[0], height), fitted=True) as drawing:
         axes = drawing.axes
         shape = squared_cosines.shape
@@ -160,8 +160,8 @@ def alignment_map(squared_cosines: np.ndarray, class_names: list[str]) -> Markup
 
 
 def noise_along_weights(quotients: np.ndarray, class_names: list[str], largest: float, mean: float) -> Markup:
-    """w_iᵀΣw_i / ‖w_i‖² of each class as bars, with lines at the largest and the mean eigenvalue of Σ."""
-    height = 0.9 + 0.19 * min(len(class_names), MOST_NAMES)
+    """Draw w_iᵀΣw_i / ‖w_i‖² of each class as bars, with lines at the largest and the mean eigenvalue of Σ."""
+    height = 0.9 + 0.19 * min(len(class_names), MAX_NAMES)
     with Drawing("quotients", size=(SIZE[0], height), fitted=True) as drawing:
         axes = drawing.axes
         axes.barh(np.arange(len(quotients)), quotients, color=COLOURS[0], height=0.7)
@@ -176,26 +176,32 @@ def noise_along_weights(quotients: np.ndarray, class_names: list[str], largest: 
 
 
 def picture(pixels: np.ndarray) -> str:
-    """A data URI of an image [H, W, channels] in [0, 1] as PNG; channels that are no colours are averaged to grey."""
+    """Return a data URI of an image [H, W, channels] in [0, 1] as PNG.
+
+    Channels that are no colours are averaged to grey.
+    """
     values = np.round(255 * np.clip(pixels, 0, 1)).astype(np.uint8)
     if values.shape[2] != 3:
         values = np.round(values.mean(axis=2)).astype(np.uint8)
     image = Image.fromarray(values)
-    image.thumbnail((LARGEST_PICTURE, LARGEST_PICTURE))
+    image.thumbnail((MAX_PICTURE_SIZE, MAX_PICTURE_SIZE))
     contents = io.BytesIO()
     image.save(contents, format="png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(contents.getvalue()).decode()
 
 
 def shorten(name: str) -> str:
-    """A class's name, cut where a figure has no more room, without characters that show nothing or reorder others."""
+    """Return a class's name for a figure: cut to the room that there is.
+
+    U+FFFD replaces characters that are invisible or that reorder others.
+    """
     name = "".join(character if character.isprintable() else "\ufffd" for character in name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
 
 
 def _name_classes(axes: Axes, class_names: list[str]) -> None:
-    """Name the rows; of many classes every so many."""
-    shown = list(range(0, len(class_names), -(-len(class_names) // MOST_NAMES)))
+    """Name the rows; with many classes, name only every few rows."""
+    shown = list(range(0, len(class_names), -(-len(class_names) // MAX_NAMES)))
     names = [shorten(class_names[row]) for row in shown]
     axes.set_yticks(shown, names, fontsize=9)
     axes.tick_params(axis="y", length=0)
@@ -204,13 +210,13 @@ def _name_classes(axes: Axes, class_names: list[str]) -> None:
 class Drawing:
     """One pair of axes to draw on: `with Drawing(name) as drawing: drawing.axes...`; then `drawing.svg` is the drawing.
 
-    The style holds while drawing alone, whatever the caller's own is.
+    The style of this module applies only inside the `with` block, whatever the caller's style is.
     """
 
     def __init__(self, name: str, size: tuple[float, float] = SIZE, fitted: bool = False) -> None:
         self.name = name
         self.size = size
-        self.fitted = fitted  # margins made for the labels, in twice the time
+        self.fitted = fitted  # whether margins fit the labels, which takes twice the time
         self.svg = Markup()
         self._style = matplotlib.rc_context(STYLE)
 
@@ -234,7 +240,7 @@ class Drawing:
 
 
 def _to_svg(figure: Figure, name: str) -> Markup:
-    """The figure as an inline <svg> element, its ids unlike those of other figures of a page."""
+    """Return the figure as an inline <svg> element, with ids that no other figure of a page has."""
     contents = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has other fonts

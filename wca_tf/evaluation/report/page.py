@@ -1,7 +1,7 @@
-"""An evaluation as a page for people, report.html, and as a model card, model_card.md.
+"""The report of an evaluation as a page, report.html, and as a model card, model_card.md.
 
-The templates are in templates/. Whatever they print is escaped unless it is Markup: names of classes and data sets come
-from users.
+The templates are in templates/. Every value that they print is escaped, unless it is Markup: names of classes and data
+sets come from users.
 """
 
 import re
@@ -11,20 +11,20 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from wca_tf import files
-from wca_tf.config import TrainConfig
+from wca_tf.core import files
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
-from wca_tf.evaluation.accuracy import distance_text, percent
-from wca_tf.evaluation.checklist import IMAGES as CHECKLIST_IMAGES
+from wca_tf.evaluation.intervals import distance_text, percent
+from wca_tf.evaluation.measures.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
 from wca_tf.evaluation.report.sections import ReportSection
+from wca_tf.runs.config import TrainConfig
 
 TEMPLATES = Path(__file__).parent / "templates"
-# Characters that reorder or hide what stands around them.
+# Characters that reorder or hide the characters around them.
 _INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# What Markdown would read as more than a character.
+# Characters with a special meaning in Markdown.
 _MARKDOWN = re.compile(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))")
 
 
@@ -42,10 +42,10 @@ def write_report(
     Args:
         report: an existing directory.
         results: the contents of results.json.
-        outcomes: the clean images, then every attack, as in results["attacks"].
+        outcomes: the outcome of the clean images, then of every attack, as in results["attacks"].
         examples: the images that were attacked.
-        net_sections: what the net tells of itself.
-        measure_sections: what measures tell that the page itself does not show.
+        net_sections: the sections of the net about itself.
+        measure_sections: the sections of measures that the page's template does not show.
         noisy: whether the net may have noise.
     """
     summary = _summary(results, examples) | {
@@ -60,7 +60,7 @@ def write_report(
 
 
 def render(template: str, **context: Any) -> str:
-    """A template with everything escaped that it prints: for HTML, or for Markdown by the template's name."""
+    """Return a filled template. Its values are escaped for Markdown if its name ends in .md.j2, else for HTML."""
     markdown = template.endswith(".md.j2")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -82,12 +82,15 @@ def render(template: str, **context: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A text without characters that change how others are shown: a question mark in a diamond stands for them."""
+    """Return a text without characters that change how other characters are shown.
+
+    U+FFFD, a question mark in a diamond, replaces them. Markup, and a value that is no text, is returned unchanged.
+    """
     return _INVISIBLE.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def escape_markdown(value: Any) -> str:
-    """Text that Markdown shows as it is, on one line; Markup is left alone."""
+    """Return text that Markdown shows as it is, on one line; Markup is not changed."""
     if isinstance(value, Markup):
         return str(value)
     text = re.sub(r"\s", " ", plain(str(value))).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -95,27 +98,27 @@ def escape_markdown(value: Any) -> str:
 
 
 def fenced(text: str) -> Markup:
-    """A block of code in Markdown, which nothing in `text` can end."""
+    """Return a block of code in Markdown that no part of `text` can end."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return Markup(f"{fence}\n{plain(text)}\n{fence}")
 
 
 def breakable(text: str) -> Markup:
-    """An attack as written, which a browser may break between its parameters."""
+    """Return an attack as written; a browser may break the line between its parameters."""
     return Markup(":<wbr>").join(plain(text).split(":"))
 
 
 def interval(number: dict[str, float]) -> Markup:
-    """A number's 95 % interval in per cent, whose brackets no format has to escape."""
+    """Return a number's 95 % interval in per cent. Its brackets need no escape in HTML or Markdown."""
     return Markup(f"[{100 * number['low']:.1f}, {100 * number['high']:.1f}]")
 
 
 def _write(path: str, text: str) -> None:
-    Path(path).write_bytes(text.encode("utf-8", "replace"))  # names of folders may be no Unicode
+    Path(path).write_bytes(text.encode("utf-8", "replace"))  # names of folders may not be valid Unicode
 
 
 def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
-    """What page and model card both say."""
+    """Return the values that the page and the model card share."""
     training, state = results["training"], results["model"]
     name = f"{training['backbone']}, {training['defence']}" if training else state["name"]
     passed = [item["passed"] for item in results["checklist"]]
@@ -141,7 +144,7 @@ def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
 
 
 def _figures(results: dict[str, Any], outcomes: list[Outcome], examples: Examples) -> dict[str, Any]:
-    """What only the page shows."""
+    """Return the values that only the page shows."""
     return {
         "probability_error": max(each["probability_error"] for each in (results["clean"], *results["attacks"])),
         "estimated": outcomes[0].judgement.draws,

@@ -1,4 +1,4 @@
-"""What each section of the report shows: numbers from results.json, figures from the outcomes of each image."""
+"""The contents of the report's sections: numbers from results.json, figures from the outcomes of each image."""
 
 import dataclasses
 from typing import Any
@@ -7,20 +7,20 @@ import numpy as np
 from markupsafe import Markup
 
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.accuracy import Number
+from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.figures import Stroke
 
-MOST_QUERIES = 1000
+MAX_QUERIES = 1000
 NORM_NAMES = {"linf": "l∞", "l2": "l2"}
 Legend = list[tuple[str, Stroke]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """A figure, what it is called, and the series in it."""
+    """A figure, its title, and the legend of its series."""
 
     title: str
     svg: Markup
@@ -29,13 +29,13 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class ReportSection:
-    """A section of the report that a net tells of itself, or a measure of its numbers.
+    """A section of the report, by a net about itself or by a measure about its numbers.
 
     Attributes:
-        title: of the section.
-        paragraphs: of text.
-        panels: figures.
-        card: a paragraph for the model card; empty for none.
+        title: the section's title.
+        paragraphs: the section's text.
+        panels: the section's figures.
+        card: a paragraph for the model card; empty for no paragraph.
     """
 
     title: str
@@ -45,7 +45,10 @@ class ReportSection:
 
 
 def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Per radius: the attacks at it, the strongest of the paper's by its own measure, and the worst case."""
+    """Return for each radius its attacks, the strongest of the paper's attacks, and the worst case.
+
+    The strongest is chosen by the paper's own measure, the accuracy under one draw.
+    """
     found, several = [], len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
         attacks = [attack for attack in results["attacks"] if radius_of(attack) == radius_of(worst)]
@@ -62,7 +65,7 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def radius_of(row: dict[str, Any]) -> tuple[str | None, float | None]:
-    """(norm, epsilon) of a row of results.json."""
+    """Return (norm, epsilon) of a row of results.json."""
     return row["norm"], row["epsilon"]
 
 
@@ -82,13 +85,13 @@ def accuracy(results: dict[str, Any]) -> list[Panel]:
 
 
 def _from_clean(found: list[dict[str, Any]], clean: dict[str, Any]) -> tuple[list[float], list[Number]]:
-    """(epsilons, expected accuracies) in order, from the clean images at 0 on."""
+    """Return (epsilons, expected accuracies) in order of epsilon; the clean images are at 0."""
     at = {0.0: clean["expected_accuracy"]} | {each["epsilon"]: each["expected_accuracy"] for each in found}
     return sorted(at), [at[epsilon] for epsilon in sorted(at)]
 
 
 def distortions(outcomes: list[Outcome]) -> list[Panel]:
-    """Histograms of l2 and l∞ distances: per radius, then per kind of attack without a radius."""
+    """Return histograms of l2 and l∞ distances: for each radius, then for each kind of attack without a radius."""
     groups: dict[str, list[Outcome]] = {}
     several = len({outcome.norm for outcome in outcomes[1:] if outcome.norm}) > 1
     for outcome in outcomes[1:]:
@@ -111,7 +114,7 @@ def _radius_text(outcome: Outcome, with_norm: bool) -> str:
 
 
 def _distances(outcome: Outcome, norm: str) -> np.ndarray:
-    """The distances of images that were changed."""
+    """Return the distances of the images that were changed."""
     return getattr(outcome, norm)[outcome.linf > 0]
 
 
@@ -121,7 +124,7 @@ def _counted(outcome: Outcome) -> str:
 
 
 def queries(outcomes: list[Outcome]) -> Panel:
-    """Mean of P(correct)ⁿ against n: clean images, and the strongest attack at each epsilon."""
+    """Return a figure of the mean of P(correct)ⁿ against n: clean images, and the strongest attack at each radius."""
     legend: Legend = [("clean", figures.WORST_CASE)]
     chosen = [outcomes[0]]
     radii = dict.fromkeys((o.norm, o.epsilon) for o in outcomes[1:] if o.epsilon is not None)
@@ -131,7 +134,7 @@ def queries(outcomes: list[Outcome]) -> Panel:
         legend.append((f"{chosen[-1].name} at {_radius_text(chosen[-1], several)}", colour))
     series = []
     for outcome, (_, stroke) in zip(chosen, legend, strict=True):
-        most = min(outcome.judgement.draws or MOST_QUERIES, MOST_QUERIES)
+        most = min(outcome.judgement.draws or MAX_QUERIES, MAX_QUERIES)
         counts = np.unique(np.round(np.geomspace(1, most, 61)).astype(int))
         series.append((counts, np.stack([outcome.judgement.n_query_probability(int(n)) for n in counts]), stroke))
     return Panel("", figures.n_query_curves(series), legend)
@@ -142,7 +145,10 @@ def _strongest(outcomes: list[Outcome]) -> Outcome:
 
 
 def galleries(outcomes: list[Outcome], examples: Examples) -> list[dict[str, Any]]:
-    """Images under the strongest attack at the largest radius of each norm, and the strongest without a radius."""
+    """Return images under the strongest attack at the largest radius of each norm.
+
+    Add images under the strongest attack without a radius.
+    """
     groups = []
     for norm in dict.fromkeys(o.norm for o in outcomes[1:] if o.epsilon is not None):
         of_norm = [o for o in outcomes[1:] if o.norm == norm and o.epsilon is not None]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wca_tf.evaluation.accuracy import distance_text, percent
+from wca_tf.evaluation.intervals import distance_text, percent
 
 COLUMNS = (
     "attack",
@@ -28,7 +28,7 @@ def attack_table(results: dict[str, Any]) -> str:
 
 
 def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return the heads of the columns, then a row for each attack and each worst case; columns without a cell go."""
+    """Return the column heads, then a row for each attack and worst case. Columns without values are left out."""
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     several = len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
@@ -49,12 +49,12 @@ def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _filled(*cells: str) -> tuple[str, ...]:
-    """Cells of a row, and empty ones behind them."""
+    """Return the cells of a row, followed by empty cells."""
     return cells + ("",) * (len(COLUMNS) - len(cells))
 
 
 def header(results: dict[str, Any]) -> str:
-    """Return what the table is of, in a line."""
+    """Return a line that says which images and which net the table is for."""
     what = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
     training, model = results["training"], results["model"]
     if training:

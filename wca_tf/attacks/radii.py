@@ -1,0 +1,69 @@
+"""Radii of attacks, as written in `--epsilons`. This module is free of TensorFlow."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from wca_tf.attacks.attack import NORMS, Attack, BallAttack
+from wca_tf.core.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Radius:
+    """A radius of attacks.
+
+    Attributes:
+        epsilon: the radius in the images' [0, 1] units, 0 or more.
+        norm: the norm of the attacks that the radius is for; `None` for all attacks.
+    """
+
+    epsilon: float
+    norm: str | None = None
+
+
+def norms_of(attacks: Iterable[Attack]) -> list[str]:
+    """Return the norms of the attacks that have a radius, each once, in order."""
+    return list(dict.fromkeys(attack.norm for attack in attacks if isinstance(attack, BallAttack)))
+
+
+def parse_radii(text: str | Sequence[str | float]) -> list[Radius]:
+    """Return the radii of a list; raise InputError for an item that is not a radius, or that is there twice.
+
+    >>> parse_radii("1/2,l2:0.3")
+    [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
+    """
+    radii = []
+    for item in map(str, listed(text, "--epsilons")):
+        norm, colon, number = item.rpartition(":")
+        if colon and norm not in NORMS:
+            raise InputError(f"expected a norm among {', '.join(NORMS)} before the radius, received {item!r}")
+        radii.append(Radius(parse_epsilon(number, "--epsilons"), norm or None))
+    if len(set(radii)) < len(radii):
+        raise InputError(f"expected each radius of --epsilons once, received {text!r}")
+    return radii
+
+
+def parse_epsilon(text: str, flag: str) -> float:
+    """Return the radius in a text; raise InputError, with the name of the flag, unless it is a number of 0 or more."""
+    try:
+        epsilon = float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise InputError(f"expected {flag} as numbers or fractions such as 8/255, received {text!r}") from None
+    if not epsilon >= 0:
+        raise InputError(f"expected {flag} of 0 or more, received {text}")
+    return epsilon
+
+
+def listed(value: Any, flag: str) -> list[Any]:
+    """Return the items of a comma-separated list, or of a sequence.
+
+    Raises:
+        InputError: there are no items, or an item is there twice.
+    """
+    items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else list(value)
+    if not items:
+        raise InputError(f"expected a comma-separated list in {flag}, received {value!r}")
+    if len(set(items)) < len(items):
+        raise InputError(f"expected each item of {flag} once, received {value!r}")
+    return items

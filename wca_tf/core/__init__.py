@@ -1,0 +1,1 @@
+"""The modules that all others use: errors, files, paths, seeds, and declared options."""

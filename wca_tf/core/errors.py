@@ -1,0 +1,32 @@
+"""InputError, the exception for wrong input as opposed to a fault of the program, and its subclasses."""
+
+import re
+
+
+class InputError(ValueError):
+    """Input that cannot be used.
+
+    The message is one line that says what was expected and what was received. Commands print it and exit with 2.
+    """
+
+
+class NonFiniteError(InputError):
+    """A net gave NaN or Inf where a number is needed."""
+
+
+class DivergedError(InputError):
+    """Training gave NaN or Inf: the learning rate is too high."""
+
+
+DIVERGED = "training diverged"  # in TensorFlow's error when a graph finds that the loss is NaN or Inf
+
+
+class LostWorkerError(InputError):
+    """Another process of the cluster is gone. Commands exit with 75 ("try again"), so that a launcher restarts them."""
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """Return an exception's message on one line, cut after `most` characters; " ..." marks a cut."""
+    text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error))  # names of TensorFlow's nodes mean nothing to a user
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= most else text[:most] + " ..."

@@ -1,0 +1,124 @@
+"""Files that are never half-written, and directories that only one process uses at a time."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wca_tf.core.errors import InputError, one_line
+
+TEMPORARY_PREFIX = ".wca_tf-"
+
+
+def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
+    """Let `write` fill a temporary file in the same directory, then rename it to `path`.
+
+    A process killed at any moment leaves the old file or the new one, never a part of one.
+
+    Args:
+        path: the file to make or replace.
+        write: called with the temporary file's path, which ends with the name of `path`.
+    """
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX, suffix=path.name)
+    os.close(handle)
+    try:
+        write(temporary)
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())  # else a loss of power can keep the rename and lose the contents
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(error.errno, "no space left to write", str(path)) from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically; raise ValueError for NaN and Inf, which JSON does not have."""
+    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, lambda temporary: Path(temporary).write_text(text))
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file; raise InputError, in one line, when it is absent or broken."""
+    [value] = _parse_json(path, lambda text: [text])
+    return value
+
+
+def read_json_lines(path: str | Path) -> list[Any]:
+    """Read a file with a JSON value on each line; raise InputError as `read_json` does."""
+    return _parse_json(path, str.splitlines)
+
+
+def _parse_json(path: str | Path, parts: Callable[[str], list[str]]) -> list[Any]:
+    try:
+        return [json.loads(part) for part in parts(Path(path).read_text())]
+    except FileNotFoundError:
+        raise InputError(f"expected a file {path}: there is none") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or not JSON
+        raise InputError(f"expected JSON in {path}, which cannot be read: {one_line(error)}") from None
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal; raise InputError when it is absent or cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise InputError(f"expected a file {path}: there is none") from None
+    except OSError as error:
+        raise InputError(f"expected a file {path}, which cannot be read: {one_line(error)}") from None
+
+
+def sha256_of_arrays(*arrays: np.ndarray) -> str:
+    """Return the SHA-256 of the arrays' types, shapes and values, in hexadecimal."""
+    hashed = hashlib.sha256()
+    for array in arrays:
+        hashed.update(f"{array.dtype}{array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
+
+
+@contextlib.contextmanager
+def exclusive_directory(path: str | Path) -> Iterator[Path]:
+    """Make the directory `path` and hold it for this process; raise InputError when it is in use or not writable.
+
+    The kernel keeps the lock, so the lock ends with the process, even when the process is killed. Files that a killed
+    process was writing there are removed.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / ".lock", "w")
+    except OSError as error:
+        raise InputError(f"expected a directory that can be written, received {path}: {one_line(error)}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{path} is in use by another process: wait for it, or name another directory") from None
+        remove_leftovers(path)
+        yield path
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove the files that a killed process was writing to `directory`; the caller must hold the directory."""
+    for leftover in directory.glob(TEMPORARY_PREFIX + "*"):
+        if leftover.is_file():
+            leftover.unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,47 @@
+"""The layers of a Keras model, and how they are connected.
+
+Keras has no public names for this. All its private names that this package reads are here (docs/decisions.md).
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+
+
+class Call(NamedTuple):
+    """A call of a layer in a functional model.
+
+    Attributes:
+        layer: the layer.
+        inputs: its input tensors.
+    """
+
+    layer: Any
+    inputs: list[Any]
+
+
+def all_layers(model: keras.Model) -> list[Any]:
+    """Return every layer of a model, also the layers inside other layers and models.
+
+    `Model.layers`, the public name, does not enter layers that hold layers.
+    """
+    return list(model._flatten_layers(include_self=False, recursive=True))
+
+
+def call_behind(tensor: Any) -> Call:
+    """Return the call whose output a symbolic tensor is.
+
+    `layer.input`, the public name, fails for layers that are called twice.
+    """
+    layer, index, _ = tensor._keras_history
+    return Call(layer, list(layer._inbound_nodes[index].input_tensors))
+
+
+def is_called_once(layer: Any) -> bool:
+    """Return whether a layer is called once."""
+    return len(layer._inbound_nodes) == 1
+
+
+def is_used_once(layer: Any) -> bool:
+    """Return whether a layer is called once, and its output goes to one other layer alone."""
+    return is_called_once(layer) and len(layer._outbound_nodes) == 1

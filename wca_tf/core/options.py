@@ -1,0 +1,187 @@
+"""Options of attacks and defences. Each is declared once, as a field of a frozen dataclass.
+
+A declaration gives each option its default, bounds, choices, help, and a value for quick tests. The grammar
+NAME:option=value:option=value, its checks, `--help` and the tables of the documentation are made from the declarations.
+This module does not import TensorFlow.
+"""
+
+import dataclasses
+import importlib
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from wca_tf.core.errors import InputError, one_line
+
+MAX_WHOLE = 1_000_000  # steps or draws; a larger number is a typing error
+MAX_INT32 = 2**31 - 1  # seeds and counts become int32 in TensorFlow
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """The values that an option may have.
+
+    Attributes:
+        choices: the texts allowed; empty: any text.
+        minimum: the least number allowed; `None`: 1 for whole numbers, anything above 0 for other numbers.
+        maximum: the greatest number allowed; `None`: 1,000,000 for whole numbers, no limit for other numbers.
+    """
+
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    quick: Any = None,
+    kw_only: bool = True,
+) -> Any:
+    """Declare an option as a field of a dataclass.
+
+    Args:
+        default: the option's default. Its type is the option's type: bool, int, float or str.
+        help: a description, in a line.
+        choices, minimum, maximum: see `Bounds`.
+        quick: the option's value in quick tests; `None` for the default.
+        kw_only: whether the dataclass takes the option by name alone.
+    """
+    metadata = {"help": help, "bounds": Bounds(choices, minimum, maximum), "quick": quick}
+    return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
+
+
+def flag(
+    default: Any,
+    help: str,
+    choices: tuple[str, ...] = (),
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    """Declare a field of a configuration that is a flag of a command.
+
+    The arguments are those of `option`. Without `maximum`, the greatest whole number allowed is 2^31 − 1.
+    """
+    maximum = MAX_INT32 if type(default) is int and maximum is None else maximum
+    return option(default, help, choices=choices, minimum=minimum, maximum=maximum, kw_only=False)
+
+
+def options_of(declaration: type) -> dict[str, "dataclasses.Field[Any]"]:
+    """Return the options that a dataclass declares, by name."""
+    return {field.name: field for field in dataclasses.fields(declaration) if "bounds" in field.metadata}
+
+
+def check_options(declared: Any, prefix: str = "") -> None:
+    """Raise InputError for an option out of its bounds, or for a number of another type than the option's default.
+
+    Args:
+        declared: the dataclass with the options.
+        prefix: stands before the option's name in the error, such as "--".
+    """
+    for name, field in options_of(type(declared)).items():
+        check_value(prefix + name, getattr(declared, name), field)
+
+
+def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
+    """Raise InputError when an option may not have this value."""
+    bounds, kind = field.metadata["bounds"], type(field.default)
+    if bounds.choices and value not in bounds.choices:
+        raise InputError(f"expected {name} among {', '.join(bounds.choices)}; received {value!r}")
+    if kind not in (int, float):
+        return
+    number: Any = numbers.Real if kind is float else numbers.Integral  # NumPy's numbers too
+    if isinstance(value, bool) or not isinstance(value, number):
+        raise InputError(f"expected {name} to be {_KINDS[kind]}, received {value!r}")
+    maximum = bounds.maximum if bounds.maximum is not None else MAX_WHOLE if kind is int else math.inf
+    minimum = bounds.minimum if bounds.minimum is not None else 1 if kind is int else None
+    high_enough = value > 0 if minimum is None else value >= minimum
+    if not (high_enough and value <= maximum and value < math.inf):
+        if minimum is None:
+            allowed = "above 0 and finite" if maximum == math.inf else f"above 0 and at most {maximum:g}"
+        else:
+            allowed = f"from {minimum:g} " + ("and finite" if maximum == math.inf else f"to {maximum:.10g}")
+        raise InputError(f"expected {name} {allowed}, received {value!r}")
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def parse_options(declaration: type, name: str, assignments: list[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the assignments `option=value` give; all others come from `defaults`.
+
+    Raises:
+        InputError: an option that is not declared, is given twice, or has a value of another type or out of bounds.
+    """
+    declared, given = options_of(declaration), {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if key not in declared or not equals:
+            known = ", ".join(declared)
+            raise InputError(f"expected {name}:OPTION=VALUE with an option among {known}; received {assignment!r}")
+        if key in given:
+            raise InputError(f"expected each option of {name} once, received {key} twice")
+        given[key] = _from_text(key, text, declared[key])
+    return {**{key: value for key, value in defaults.items() if key in declared}, **given}
+
+
+def _from_text(name: str, text: str, field: "dataclasses.Field[Any]") -> Any:
+    kind: Any = type(field.default)
+    try:
+        value = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        raise InputError(f"expected {name} to be {_KINDS[kind]}, received {text!r}") from None
+    check_value(name, value, field)
+    return value
+
+
+def spell(name: str, declared: Any, defaults: Mapping[str, Any]) -> str:
+    """Return NAME:option=value:... with the options of `declared` that differ from their default.
+
+    An option's default is its value in `defaults`, or the declared default where `defaults` does not name the option.
+    """
+    parts = [name]
+    for key, field in options_of(type(declared)).items():
+        value = getattr(declared, key)
+        if value != defaults.get(key, field.default):
+            parts.append(assignment(key, value))
+    return ":".join(parts)
+
+
+def assignment(option: str, value: Any) -> str:
+    """Return OPTION=VALUE as the grammar writes it.
+
+    >>> assignment("targeted", True)
+    'targeted=true'
+    """
+    return f"{option}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def with_tables(text: str, tables: Mapping[str, str]) -> str:
+    """Return a Markdown page with each table as the new text between its marks `<!-- NAME -->` and `<!-- end -->`."""
+    for name, table in tables.items():
+        before, mark, rest = text.partition(f"<!-- {name} -->")
+        if mark:
+            text = f"{before}{mark}\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return text
+
+
+def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:
+    """Import a class from a module outside this package.
+
+    Raises:
+        InputError: there is no such module or class, or it does not derive from `base`.
+    """
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:  # no module has the name "" or ".a"
+        raise InputError(f"expected {module}:{name} to be importable: {one_line(error)}") from None
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError(f"expected {module}:{name} to derive from {base.__module__}.{base.__name__}")
+    return found

@@ -1,0 +1,13 @@
+"""Paths as users write them."""
+
+from pathlib import Path
+
+from wca_tf.core.errors import InputError
+
+
+def expand_user(path: str) -> Path:
+    """Return a path with ~ expanded; raise InputError when there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(f"expected a path, received {path}: there is no such user") from None

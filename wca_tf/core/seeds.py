@@ -1,0 +1,60 @@
+"""Stateless random numbers from one int32[2] seed, with a separate key for each purpose.
+
+Numbers keyed by an example's index do not depend on the batch that the example is in.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def keras_seed(seed: int) -> Iterator[None]:
+    """Make the weights that Keras creates inside this context follow from `seed`.
+
+    Keras's initialisers take their seeds from Python's `random`. Its state is restored at the end.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)  # the caller's state
+
+
+def make_seed(seed: int | tf.Tensor) -> tf.Tensor:
+    """Return an int32[2] seed made from a whole number, or the argument itself when it is such a seed.
+
+    >>> make_seed(7).numpy().tolist()
+    [7, 0]
+    """
+    seed = tf.cast(seed, tf.int32)
+    return seed if seed.shape.rank == 1 else tf.stack([seed, 0])
+
+
+def fold_in(seed: tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
+    """Return a new int32[2] seed from `seed`, a different one for each sequence of whole numbers `data`.
+
+    >>> bool(tf.reduce_all(fold_in(make_seed(0), 1, 2) == fold_in(fold_in(make_seed(0), 1), 2)))
+    True
+    """
+    for number in data:
+        seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32))
+    return seed
+
+
+def normal_by_index(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """Return standard normal numbers [B, *shape]; row b depends on `seed` and `indices[b]` alone."""
+    return _by_index(tf.random.stateless_normal, seed, indices, shape)
+
+
+def uniform_by_index(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """Return numbers [B, *shape] uniform on [0, 1); row b depends on `seed` and `indices[b]` alone."""
+    return _by_index(tf.random.stateless_uniform, seed, indices, shape)
+
+
+def _by_index(draw: Callable[..., tf.Tensor], seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    rows = tf.map_fn(lambda index: draw(shape, fold_in(seed, index)), indices, fn_output_signature=tf.float32)
+    return tf.reshape(rows, [tf.shape(indices)[0], *shape])  # without indices, map_fn returns shape [0]

@@ -1,0 +1,24 @@
+"""The configuration of the data: frozen and checked on construction. This module does not import TensorFlow."""
+
+import dataclasses
+import os
+
+from wca_tf.core.options import check_options, flag
+
+DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """The dataset, and where its files are."""
+
+    dataset: str = flag("digits", DATASET_HELP)
+    tfds_data_dir: str = flag(
+        os.environ.get("TFDS_DATA_DIR", os.path.join("~", "tensorflow_datasets")),
+        "where TFDS data are, or go with --download",
+    )
+    download: bool = flag(False, "fetch the TFDS set when it is absent; without it nothing is fetched")
+    image_size: int = flag(0, "resize images to this height and width; 0 keeps the size they have", minimum=0)
+
+    def __post_init__(self) -> None:
+        check_options(self, "--")

@@ -1,0 +1,94 @@
+"""The configuration of an evaluation: frozen, checked on construction, and free of TensorFlow.
+
+Every field is a flag of `bin/evaluate`. The help of the flag is in the field's metadata.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from wca_tf.attacks import Attack, parse_attack
+from wca_tf.attacks.radii import Radius, listed, norms_of, parse_radii
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import check_options, flag
+from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
+from wca_tf.nets.backbones import PRECISIONS
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """The options of an evaluation of a trained model.
+
+    In Python, `attacks` may be a sequence of texts and attack objects, and `epsilons` a sequence of texts and numbers.
+    """
+
+    attacks: str | Sequence[str | Attack] = flag(
+        "fgsm,pgd,adaptive", "comma-separated; parameters after a colon: pgd:steps=40"
+    )
+    epsilons: str | Sequence[str | float] = flag(
+        "8/255", "comma-separated radii for images in [0, 1], as 0.1, 8/255, or l2:0.5 for attacks of one norm alone"
+    )
+    eot_samples: int = flag(50, "noise draws that an attack's gradient averages over (paper: 50)")
+    num_examples: int = flag(1000, "attack the first so many images of the split; 0 takes all", minimum=0)
+    split: str = flag(
+        "test", "test, or validation (for choices that must not see the test images)", ("test", "validation")
+    )
+    batch_size: int = flag(100, "images attacked at a time; matters to the results only with noise inside the backbone")
+    seed: int = flag(0, "decides the attacks' random starts and draws, and the draws that judge them", minimum=0)
+    tfds_data_dir: str = flag("", "where TFDS data are; empty takes the training run's")
+    average_draws: int = flag(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
+    attack_precision: str = flag(
+        "own",
+        "what attacks see: the net in its own precision, or a copy whose backbone computes in another, often faster; "
+        "the net itself judges",
+        ("own", *PRECISIONS),
+    )
+    checklist: bool = flag(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")
+    strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES)
+
+    def __post_init__(self) -> None:
+        check_options(self, "--")
+        if max(radius.epsilon for radius in self.parsed_radii) == 0 and self.checklist:
+            raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options that all attacks of an evaluation share.
+
+        They decide the images, the seed, the draws, and the precision of the net that attacks see.
+        """
+        shared = {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
+        names = ("average_draws", "attack_precision")  # included only where they are not the default
+        changed = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(EvaluateConfig, name)}
+        return {**shared, **changed}
+
+    @functools.cached_property
+    def parsed_attacks(self) -> tuple[Attack, ...]:
+        """The attacks, in order; raises InputError for an unknown one."""
+        return tuple(
+            item if isinstance(item, Attack) else parse_attack(item, eot_samples=self.eot_samples)
+            for item in listed(self.attacks, "--attacks")
+        )
+
+    @functools.cached_property
+    def parsed_radii(self) -> tuple[Radius, ...]:
+        """The radii, in order.
+
+        Raises:
+            InputError: a radius is out of range, is given twice, or has a norm that no attack has; or an attack has a
+                norm for which no radius is given.
+        """
+        radii, norms = parse_radii(self.epsilons), norms_of(self.parsed_attacks)
+        for radius in radii:
+            if norms and radius.norm not in (None, *norms):
+                raise InputError(
+                    f"expected --epsilons for attacks of {' and '.join(norms)}, received one of {radius.norm}"
+                )
+            if "linf" in norms and radius.norm != "l2" and radius.epsilon > 1:
+                raise InputError(
+                    f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}"
+                )
+        for norm in norms:
+            if not any(radius.norm in (None, norm) for radius in radii):
+                raise InputError(f"expected a radius in {norm} among --epsilons, received {self.epsilons}")
+        return tuple(radii)

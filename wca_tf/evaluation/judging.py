@@ -1,0 +1,220 @@
+"""The four numbers of a stochastic classifier, each with a 95 % interval, and their worst case over attacks.
+
+accuracy            one draw per image: the paper's protocol
+expected_accuracy   mean of P(correct), exact up to a stated error: the mean accuracy of a single query
+noise_free_accuracy accuracy of the net without its noise
+n_query_accuracy    mean of P(correct)ⁿ: an attacker may ask n times and needs one error
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.sharding import sharded_graph
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
+from wca_tf.evaluation.intervals import (
+    Number,
+    all_correct,
+    design_effect_of_a_draw,
+    design_effect_of_blocks,
+    design_effect_over_draws,
+    mean_with_interval,
+)
+from wca_tf.gaussian import margins
+from wca_tf.gaussian.probability import probability_correct
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
+
+QUERIES = (1, 10, 100)
+# Folded into the evaluation's seed, so that attacks do not see the draws that judge.
+JUDGING_DRAW = 2
+# Increase it with every change that gives other numbers for the same images.
+JUDGING_ALGORITHM = 3
+# The number of draws that estimate P(correct) of a net with noise before its last layer. The 95 % half-width is then
+# 0.07 or less.
+ESTIMATING_DRAWS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """The judgement of a set of images by the net, as numbers per image, [N].
+
+    Attributes:
+        correct: whether one draw of the noise gives the label.
+        noise_free_correct: whether the net without noise gives the label; NaN where no such net is known.
+        probability_correct: P(label | image), over the noise.
+        probability_error: 95 % half-width of `probability_correct`.
+        z_margin: distance to the nearest class, in standard deviations. For a net without noise it is the plain margin.
+            For a net with noise anywhere it is the mean of the margin over draws, divided by its standard deviation.
+        hits: bool [N, draws], whether each draw gives the label, for the draws that estimate the probability. There are
+            0 draws where the probability is exact.
+        blocks: whole numbers [N], equal for images that were attacked with the same draws.
+    """
+
+    correct: np.ndarray
+    noise_free_correct: np.ndarray
+    probability_correct: np.ndarray
+    probability_error: np.ndarray
+    z_margin: np.ndarray
+    hits: np.ndarray
+    blocks: np.ndarray
+
+    @property
+    def draws(self) -> int:
+        """The number of draws that estimate the probability; 0 where it is exact."""
+        return self.hits.shape[1]
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the four numbers as in results.json; noise_free_accuracy is `None` where no such net is known."""
+        known = not np.isnan(self.noise_free_correct).any()
+        return {
+            "accuracy": self._with_interval(self.correct, design_effect_of_a_draw(self.hits)),
+            "expected_accuracy": self.n_query_accuracy(1),
+            "noise_free_accuracy": self._with_interval(self.noise_free_correct) if known else None,
+            "n_query_accuracy": {str(n): self.n_query_accuracy(n) for n in QUERIES},
+        }
+
+    def n_query_accuracy(self, queries: int) -> Number:
+        """Return the mean of P(correct)ⁿ.
+
+        The interval includes two more errors. One is the error of P(correct), which images may share. The other comes
+        from the draws that the images of a block shared in the attack.
+        """
+        return self._with_interval(self.n_query_probability(queries), design_effect_over_draws(self.hits, queries))
+
+    def _with_interval(self, values: np.ndarray, of_judging: float = 1.0) -> Number:
+        """Return the mean, with an interval that includes the error from the draws of the judge and of the attack."""
+        return mean_with_interval(values, of_judging + design_effect_of_blocks(values, self.blocks) - 1)
+
+    def n_query_probability(self, queries: int) -> np.ndarray:
+        """Return P(correct)ⁿ per image [N].
+
+        From draws it is estimated without bias: of all choices of n draws, the share in which all are correct.
+        """
+        return all_correct(self.hits, queries) if self.draws else self.probability_correct**queries
+
+    @classmethod
+    def concatenate(cls, parts: list["Judgement"]) -> "Judgement":
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def judge(
+    target: AnyTarget,
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    indices: tf.Tensor,
+    seed: int | tf.Tensor,
+) -> Judgement:
+    """Judge images [B, H, W, channels].
+
+    An image's numbers depend on `seed` and on the image's index, not on its batch. The exception is a
+    net with noise anywhere whose target has `own_draws` False: its draws may depend on the batch. For a net with noise
+    anywhere, the numbers are estimates from `ESTIMATING_DRAWS` draws.
+
+    Raises:
+        InputError: logits are NaN or Inf.
+    """
+    if not is_gaussian(target):
+        return _judge_by_draws(target, images, labels, np.asarray(indices), make_seed(seed))
+    batch = Batch(images, *(tf.cast(values, tf.int64) for values in (labels, indices)))
+    mean, noisy, z_margins = (value.numpy() for value in _logits(target, batch, make_seed(seed)))
+    _check_finite(mean)
+    labels = np.asarray(labels)
+    scale = target.scale_of(target.features(images)) if target.scale_per_image else target.logit_scale
+    probability, error = probability_correct(mean, labels, scale.numpy())
+    return Judgement(
+        correct=noisy.argmax(axis=1) == labels,
+        noise_free_correct=(mean.argmax(axis=1) == labels).astype(np.float64),
+        probability_correct=probability,
+        probability_error=error,
+        z_margin=z_margins,
+        hits=np.zeros((len(labels), 0), bool),
+        blocks=np.asarray(indices),
+    )
+
+
+def _judge_by_draws(
+    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: np.ndarray, seed: tf.Tensor
+) -> Judgement:
+    classes = tf.cast(labels, tf.int64)
+    hits, margins = (values.numpy() for values in _draws(target, images, classes, indices, fold_in(seed, JUDGING_DRAW)))
+    _check_finite(margins)
+    noise_free = np.full(len(classes), np.nan)
+    if target.noise_free_logits is not None:
+        noise_free[:] = target.noise_free_logits(images).numpy().argmax(axis=1) == classes.numpy()
+    intervals = [mean_with_interval(column) for column in hits.T]
+    mean, deviation = margins.mean(axis=0, dtype=np.float64), margins.std(axis=0, dtype=np.float64)
+    return Judgement(
+        correct=hits[0],
+        noise_free_correct=noise_free,
+        probability_correct=hits.mean(axis=0),
+        probability_error=np.array([(number["high"] - number["low"]) / 2 for number in intervals]),
+        z_margin=np.divide(mean, deviation, out=mean.copy(), where=deviation > 1e-5 * np.abs(mean)),
+        hits=hits.T,
+        blocks=indices,
+    )
+
+
+@tf.function(jit_compile=False)
+def _draws(
+    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return (whether each draw is correct, the margin of each draw), each [draws, B]."""
+    logits = target.logits(images, seed, ESTIMATING_DRAWS, tf.cast(indices, tf.int64))
+    return tf.argmax(logits, axis=-1) == labels, margins.margin(logits, labels)
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if not np.isfinite(values).all():
+        raise InputError("expected finite logits, received NaN or Inf: the net's logits overflow")
+
+
+@sharded_graph
+def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return noise-free logits [B, C], logits under one draw per image [B, C], and z-margins [B]."""
+    features = target.features(batch.images)
+    mean, scale = target.noise_free_logits(features), target.scale_of(features)
+    draw = normal_by_index(fold_in(seed, JUDGING_DRAW), batch.indices, (scale.shape[-1],))
+    if target.scale_per_image:
+        noise = tf.einsum("br,bcr->bc", draw, scale)
+    else:
+        noise = tf.matmul(draw, scale, transpose_b=True)
+    return mean, mean + noise, margins.z_margin(mean, batch.labels, target.difference_scale(features))
+
+
+def least_probability(judgements: list[Judgement]) -> Judgement:
+    """Return the judgement of each image in the worst case: under the attack with the lowest P(correct).
+
+    An attack is never judged by the draws that chose it. Where P(correct) is estimated from draws, the first half of
+    them chooses the attack that the second half judges. The second half chooses the attack that the first half judges.
+
+    Args:
+        judgements: the judgements of the same images under each attack, by the same number of draws.
+    """
+    stacked = {
+        field.name: np.stack([getattr(judgement, field.name) for judgement in judgements])
+        for field in dataclasses.fields(Judgement)
+    }
+    chosen = stacked["probability_correct"].argmin(axis=0)
+    least = {name: values[chosen, np.arange(len(chosen))] for name, values in stacked.items()}
+    if judgements[0].draws:
+        hits = _chosen_on_halves(stacked["hits"])
+        # `correct` is of one draw. Any of these draws will do: the other half of the draws chose its attack.
+        least |= {"hits": hits, "probability_correct": hits.mean(axis=1), "correct": hits[:, -1]}
+    return Judgement(**{**least, "blocks": stacked["blocks"][-1]})  # the last is of an attack, if there is one
+
+
+def _chosen_on_halves(hits: np.ndarray) -> np.ndarray:
+    """Return hits [N, J] from hits [attacks, N, J]: each half under the attack that the other half chooses."""
+    images, middle = np.arange(hits.shape[1]), hits.shape[2] // 2
+    first, second = hits[:, :, :middle], hits[:, :, middle:]
+    judged = [
+        judging[choosing.mean(axis=2).argmin(axis=0), images]
+        for judging, choosing in ((first, second), (second, first))
+    ]
+    return np.concatenate(judged, axis=1)

@@ -1,0 +1,1 @@
+"""The measures of an evaluation, with a module for each."""

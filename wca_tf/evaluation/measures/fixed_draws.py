@@ -1,0 +1,41 @@
+"""Attacks on a net whose noise draw is known. Under a fixed draw the net is deterministic. The same draw judges.
+
+An attacker who knows the draw can do no worse than one who does not, unless gradients are bad even without randomness
+(Carlini et al., 2019).
+"""
+
+import dataclasses
+from pathlib import Path
+
+import tensorflow as tf
+
+from wca_tf.attacks import Attack
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import Examples
+from wca_tf.evaluation.outcomes import Outcome
+from wca_tf.evaluation.trials import Settings, Trial, run_attacks
+from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise
+
+DRAWS = 8  # with a single draw, the mean over images deviates by about two points
+KNOWN_DRAW = 4  # folded into the evaluation's seed, then the draw's number (trials.py has the other uses)
+
+
+def attack_fixed_draws(
+    target: AnyTarget, attack: Attack, epsilon: float, examples: Examples, settings: Settings, records: Path
+) -> list[Outcome]:
+    """Return the attack's outcome on the net under each of 8 draws; an empty list when no draw can be known.
+
+    All draws share a graph. Each draw has a directory of records, `records`/NUMBER, from which it continues.
+    """
+    seeds = [fold_in(make_seed(settings.seed), KNOWN_DRAW, number) for number in range(DRAWS)]
+    seed = tf.Variable(seeds[0], trainable=False)
+    fixed = target.with_fixed_draw(seed)
+    if not has_noise(target) or not answers_alike(fixed, to_float(tf.constant(examples.images[:4]))):
+        return []
+    once = Trial(dataclasses.replace(attack, eot_samples=1), epsilon)  # all draws of a deterministic net are alike
+    outcomes = []
+    for number, drawn in enumerate(seeds):
+        seed.assign(drawn)
+        outcomes += run_attacks(fixed, [once], examples, settings, records / str(number))
+    return outcomes

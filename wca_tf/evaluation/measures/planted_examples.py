@@ -1,0 +1,288 @@
+"""A test of the attacks: `planted` of results.json. Every attack must find an adversarial image that is planted.
+
+The test is by Zimmermann et al. (NeurIPS 2022). The net's own features get a new read-out, whose logits are as large
+and as noisy as those of the net. This read-out is known to err at one point within the attack's reach (planted_net.py).
+If an attack does not find an error, it is too weak, or its loss is saturated at logits of this size, or the net's
+features hide the error from it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks import Attack, BallAttack, parse_attack
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.declarations import CarliniWagner, NPixel, ProjectedGradient, RandomSampling, Transfer
+from wca_tf.attacks.radii import norms_of
+from wca_tf.attacks.run import perturbed, zero_gradients
+from wca_tf.core.seeds import make_seed
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import Examples
+from wca_tf.distribution.progress import progress_bar
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.judging import JUDGING_ALGORITHM
+from wca_tf.evaluation.measures.criteria import NEEDED
+from wca_tf.evaluation.measures.measure import Evaluation, Measure
+from wca_tf.evaluation.measures.planted_net import PlantedNet, Reach, Surroundings
+from wca_tf.nets.targets import AnyTarget, answers_alike, is_gaussian
+
+PLANTED_ALGORITHM = 2  # increase it with every change of the test: stored results are made again
+IMAGES = 10
+CLEAN_CLASS = np.array([0])  # the class that the planted net gives the clean image
+# An attack may miss this many planted images, above all an attack of a single step. The number is the same where fewer
+# than 10 images could be planted.
+MISSED = 1
+# C&W goes this many standard errors of a mean over draws past the boundary. Then 98 of 100 images are errors without
+# noise too.
+STANDARD_ERRORS = 2.0
+# Its gradient is zero only where no gradient comes through the net's features, never because the loss is saturated.
+NEVER_SATURATES = ProjectedGradient(objective="margin", eot_samples=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundExamples:
+    """The number of planted images that an attack found.
+
+    Attributes:
+        attack: the attack as written.
+        found: the number of images on which it found an error within its reach.
+        planted: the number of images on which an error was planted.
+        passed: whether it found enough. `None` for an attack that cannot know of the planted image. `None` too when
+            nothing can be planted: the net's features do not tell points within reach apart, its logits are all alike,
+            or no seed decides its noise.
+        zero_gradients: share of the images with a planted error at which the attack's gradient at the clean image is
+            zero in every pixel; `None` for an attack without gradients.
+        saturated: whether, at one of the images where the attack's gradient is zero, the margin's gradient is not zero.
+            Then the attack's loss is flat.
+    """
+
+    attack: str
+    found: int
+    planted: int
+    passed: bool | None
+    zero_gradients: float | None = None
+    saturated: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """The result of an attack for one planted image; `zero_gradient` is `None` for an attack without gradients."""
+
+    found: bool
+    zero_gradient: bool | None
+    saturated: bool
+
+
+class PlantedExamples(Measure):
+    """For every attack of the evaluation and of the checklist, the number of planted images that it finds."""
+
+    keys = ("planted",)
+
+    def is_asked(self, config: EvaluateConfig) -> bool:
+        return config.checklist
+
+    def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
+        return is_complete_for(stored, config)
+
+    def is_valid(self, stored: dict[str, Any]) -> bool:
+        if "planted" not in stored:
+            return True
+        rows = stored["planted"].get("attacks") if isinstance(stored["planted"], dict) else None
+        return isinstance(rows, list) and all(isinstance(row, dict) and "attack" in row for row in rows)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, Any]:
+        config, target = evaluation.config, evaluation.target
+        norm, epsilon = checked_radius(config)
+        attacks = [trial.attack for trial in evaluation.trials if trial.attack]
+        attacks = [attack for attack in attacks if not isinstance(attack, BallAttack) or attack.norm == norm]
+        needed = [name for name in NEEDED if name != "z_margin" or is_gaussian(target)]
+        attacks += [in_norm(name, norm, config.eot_samples) for name in needed]
+        tested = list({attack.name: attack for attack in attacks}.values())
+        found = find_planted_examples(target, tested, epsilon, evaluation.examples, config.seed, norm)
+        return {
+            "planted": {
+                "norm": norm,
+                "epsilon": epsilon,
+                "attacks": [dataclasses.asdict(each) for each in found],
+                **_made_by(),
+            }
+        }
+
+
+def _made_by() -> dict[str, int]:
+    return {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
+
+
+def is_complete_for(stored: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Return whether stored results have the test of all attacks of a configuration, at its radius."""
+    planted = stored.get("planted")
+    if not isinstance(planted, dict) or not _made_by().items() <= planted.items():
+        return False
+    if (planted.get("norm"), planted.get("epsilon")) != checked_radius(config):
+        return False
+    tested = [each["attack"] for each in planted["attacks"]]
+    of_norm = [a for a in config.parsed_attacks if not isinstance(a, BallAttack) or a.norm == planted["norm"]]
+    return all(attack.name in tested for attack in of_norm)
+
+
+def of_results(results: dict[str, Any]) -> list["FoundExamples"]:
+    """Return `planted` of results.json as objects."""
+    return [FoundExamples(**each) for each in results["planted"]["attacks"]]
+
+
+def checked_radius(config: EvaluateConfig) -> tuple[str, float]:
+    """Return (norm, epsilon) of the checklist and the planted examples: the first radius above 0."""
+    radius = next(radius for radius in config.parsed_radii if radius.epsilon > 0)
+    return radius.norm or (norms_of(config.parsed_attacks) or ["linf"])[0], radius.epsilon
+
+
+def in_norm(name: str, norm: str, eot_samples: int) -> Attack:
+    """Return the attack `name`, in the norm `norm` if the attack has a norm."""
+    attack = parse_attack(name, eot_samples=eot_samples)
+    if isinstance(attack, BallAttack) and norm != attack.norm:
+        return parse_attack(f"{name}:norm={norm}", eot_samples=eot_samples)
+    return attack
+
+
+def find_planted_examples(
+    target: AnyTarget,
+    attacks: Sequence[Attack],
+    epsilon: float,
+    examples: Examples,
+    seed: int = 0,
+    norm: str = "linf",
+) -> list[FoundExamples]:
+    """Plant an adversarial image near each of the first 10 images, for each attack, and count the images found.
+
+    Args:
+        target: the net.
+        attacks: the attacks to test; all attacks with a radius are in one norm.
+        epsilon: the radius, in the images' [0, 1] units.
+        examples: clean images.
+        seed: seed of the planted images and of the attacks.
+        norm: the norm of the radius. It decides how far away an image is planted for an attack without a radius.
+    """
+    some = examples.take(slice(0, IMAGES))
+    images = to_float(tf.constant(some.images))
+    # Otherwise the read-out would be fitted to other features than the attack sees.
+    known = answers_alike(target.with_fixed_draw(make_seed(0)), images)
+    net = PlantedNet(target, images)
+    ready = {attack.name: _ready(attack, net) for attack in attacks}
+    looks: dict[str, list[_Look]] = {name: [] for name in ready}
+    with progress_bar(len(ready) * len(some), "planted images") as progress:
+        for index in range(len(some)):
+            surroundings = Surroundings(net, images[index : index + 1], index, seed)
+            for name, attack in ready.items():
+                progress.set_description(name, refresh=False)
+                look = _look(attack, surroundings, norm, epsilon) if known and _can_find(attack) else None
+                looks[name] += [] if look is None else [look]
+                progress.update(1)
+    return [_summarise(name, each) for name, each in looks.items()]
+
+
+def _ready(attack: Attack, net: PlantedNet) -> Attack:
+    """Return the attack, changed so that it can find an error that the planted net makes without its noise."""
+    if not isinstance(attack, CarliniWagner):
+        return attack
+    # C&W stops just past the nearest error of a mean over draws. It gets many draws, and goes so far past the boundary
+    # that their noise does not count. The margin of the planted image is fixed, and need not reach the attack's kappa.
+    draws = max(attack.eot_samples, net.target.cheap_draws)
+    error = net.noise / math.sqrt(draws) if attack.objective == "expected_margin" else 0.0
+    return dataclasses.replace(attack, eot_samples=draws, confidence=STANDARD_ERRORS * error)
+
+
+def _summarise(name: str, looks: list[_Look]) -> FoundExamples:
+    found = [look.found for look in looks]
+    zero = [look.zero_gradient for look in looks if look.zero_gradient is not None]
+    share = sum(zero) / len(zero) if zero else None
+    return FoundExamples(name, sum(found), len(found), _passed(found), share, any(look.saturated for look in looks))
+
+
+def _passed(found: list[bool]) -> bool | None:
+    return any(found) and found.count(False) <= MISSED if found else None
+
+
+def _can_find(attack: Attack) -> bool:
+    """Return whether an attack can find the planted image.
+
+    An attack that looks at another net cannot. Random points cannot, because the planted image is chosen outside them.
+    """
+    return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and attack.source is not None))
+
+
+def _look(attack: Attack, surroundings: Surroundings, norm: str, epsilon: float) -> _Look | None:
+    """Run the attack on the planted net; return `None` where nothing can be planted."""
+    net, image = surroundings.net, surroundings.image
+    planted = surroundings.plant(_reach(attack, norm, epsilon, image.shape[1:]))
+    if planted is None:
+        return None
+    index, wanted = np.array([surroundings.index]), np.array([1]) if attack.targeted else None
+    made = perturbed(attack, net.target, image, CLEAN_CLASS, epsilon, index, surroundings.seed, wanted)
+    zero = _has_zero_gradient(attack, net, image, surroundings.seed, wanted)
+    hidden = zero is True and _has_zero_gradient(NEVER_SATURATES, net, image, surroundings.seed) is False
+    return _Look(_is_error(attack, net, made.images, image, planted), zero, hidden)
+
+
+def _has_zero_gradient(
+    attack: Attack, net: PlantedNet, image: tf.Tensor, seed: int, wanted: np.ndarray | None = None
+) -> bool | None:
+    """Return whether the attack's gradient at the clean image is zero in every pixel.
+
+    Return `None` for an attack without gradients.
+    """
+    zero = zero_gradients(attack, net.target, image, CLEAN_CLASS, seed, wanted)
+    return None if zero is None else bool(zero[0])
+
+
+def _is_error(attack: Attack, net: PlantedNet, adversarial: tf.Tensor, image: tf.Tensor, planted: tf.Tensor) -> bool:
+    """Return whether the attack found an error of the planted net without noise, no farther than the planted image."""
+    wrong = int(tf.argmax(net.read_out(net.features(adversarial))[0])) != 0
+    if isinstance(attack, BallAttack | NPixel):  # its reach is checked already
+        return wrong
+    near, far = (float(BALLS["l2"].distance(x - image)[0]) for x in (adversarial, planted))
+    return wrong and near <= far
+
+
+def _reach(attack: Attack, norm: str, epsilon: float, shape: tuple[int, ...]) -> Reach:
+    """Return the reach of an attack. Without a radius, it is the largest l2 distance in the ball of `norm`."""
+    if isinstance(attack, NPixel):
+        return "pixels", attack.pixels
+    if isinstance(attack, BallAttack):
+        return attack.norm, epsilon
+    return "l2", epsilon * (math.sqrt(math.prod(shape)) if norm == "linf" else 1.0)
+
+
+def format_planted_examples(results: list[FoundExamples]) -> str:
+    """Return a line per attack."""
+    verdict = {True: "pass", False: "FAIL", None: "not applicable: nothing to be found by it"}
+    width = max(len(result.attack) for result in results)
+    lines = []
+    for result in results:
+        reason = _reason(result)
+        told = verdict[result.passed] + (f": {reason}" if reason else "")
+        lines.append(f"{result.attack.ljust(width)}  found {result.found} of {result.planted} planted  {told}")
+    return "\n".join(lines)
+
+
+def _reason(result: FoundExamples) -> str:
+    """Return the reason why an attack failed, if its gradients show it; else an empty text."""
+    if result.passed is not False or not result.zero_gradients:
+        return ""
+    saturated = "saturated, " * result.saturated
+    return f"{saturated}the gradient is zero in every pixel on {100 * result.zero_gradients:.0f} % of images"
+
+
+def as_criterion(results: list[FoundExamples]) -> dict[str, Any]:
+    """Return the self-test as a line of the checklist."""
+    said = []
+    for result in results:
+        reason = _reason(result)
+        said += [f"{result.attack} {result.found}/{result.planted}" + (f" ({reason})" if reason else "")]
+    tested = [(result, text) for result, text in zip(results, said, strict=True) if result.passed is not None]
+    passed = all(result.passed for result, _ in tested) if tested else None
+    evidence = ", ".join(text for _, text in tested)
+    return {"criterion": "every attack finds a planted adversarial image", "passed": passed, "evidence": evidence}

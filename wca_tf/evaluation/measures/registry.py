@@ -1,0 +1,37 @@
+"""The measures of an evaluation, in order. Measures that a user has registered come last."""
+
+from typing import Any
+
+from wca_tf.evaluation.measures.attacks import Attacks
+from wca_tf.evaluation.measures.checklist import Checklist
+from wca_tf.evaluation.measures.clean import Clean
+from wca_tf.evaluation.measures.criteria import Searches
+from wca_tf.evaluation.measures.measure import Measure
+from wca_tf.evaluation.measures.planted_examples import PlantedExamples
+from wca_tf.evaluation.report.table import attack_table
+
+_registered: list[Measure] = []
+
+
+def register_measure(measure: Measure) -> None:
+    """Add a measure to every evaluation from now on. It replaces a registered measure with the same keys."""
+    _registered[:] = [other for other in _registered if other.keys != measure.keys]
+    _registered.append(measure)
+
+
+def measures(searches: Searches | None = None) -> list[Measure]:
+    """Return the measures of an evaluation.
+
+    Args:
+        searches: the checklist's attacks without gradients, which take the longest; `None` for the default.
+    """
+    return [Clean(), Attacks(), PlantedExamples(), Checklist(searches), *_registered]
+
+
+def format_results(results: dict[str, Any]) -> str:
+    """Return results.json as plain text: the table of attacks, then the lines of each measure."""
+    lines = [attack_table(results)]
+    for measure in measures():
+        if all(key in results for key in measure.keys):
+            lines += measure.lines(results)
+    return "\n".join(lines)

@@ -1,0 +1,261 @@
+"""Attacks on a set of images, one batch at a time. They leave records, from which a killed evaluation continues."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from wca_tf.attacks import Attack, BallAttack, kind_of
+from wca_tf.attacks.balls import BALLS
+from wca_tf.attacks.declarations import Transfer
+from wca_tf.attacks.objectives import num_classes_of
+from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
+from wca_tf.core import files
+from wca_tf.core.paths import expand_user
+from wca_tf.core.seeds import fold_in, make_seed, uniform_by_index
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import Examples, check_labels
+from wca_tf.distribution.progress import progress_bar
+from wca_tf.evaluation.judging import JUDGING_ALGORITHM, judge
+from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
+from wca_tf.nets.targets import AnyTarget
+from wca_tf.runs.model_dir import ModelDirectory
+from wca_tf.runs.transfer_source import with_source
+
+Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that judges
+# The cost of a forward pass, where a forward and a backward pass together cost 1. It serves only to estimate the time
+# left.
+FORWARD = 0.35
+SAVE_EVERY = 2.0  # seconds
+# Folded into the evaluation's seed, a number for each use (2 is judging.JUDGING_DRAW, 4 is fixed_draws.KNOWN_DRAW).
+ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
+# The number of images that are attacked with the same draws. It applies to noise before the head, where an image cannot
+# have its own draws.
+BLOCK_SIZE = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """An attack, with a radius if it has one. A trial without an attack is for the clean images, and has radius 0."""
+
+    attack: Attack | None
+    epsilon: float | None
+
+    @property
+    def name(self) -> str:
+        """The attack as written, or "clean"."""
+        return self.attack.name if self.attack else CLEAN
+
+    @property
+    def algorithms(self) -> dict[str, int]:
+        """The versions of the code that makes the outcome. Numbers of another version are made again, not mixed in."""
+        return {"algorithm": self.attack.algorithm if self.attack else 1, "judged_by": JUDGING_ALGORITHM}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The attack's options as they stand in results.json."""
+        if not self.attack:
+            return self.algorithms
+        radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
+        told = {**radius, **self.attack.options(), "kind": kind_of(self.attack), **self.algorithms}
+        if not isinstance(self.attack, Transfer) or not self.attack.source:
+            return told
+        if not isinstance(self.attack.source, str):
+            return {**told, "source": type(self.attack.source).__name__}
+        source = ModelDirectory(expand_user(self.attack.source)).best
+        return {**told, "source_sha256": files.sha256(source)} if source.exists() else told
+
+    def made(self, config: dict[str, Any] | None) -> bool:
+        """Return whether an outcome with these options is an outcome of this attack.
+
+        If the net that the attack transfers from is gone, it is not compared: the outcome cannot be made again.
+        """
+        return config is not None and self.config.items() <= config.items()
+
+    @property
+    def norm(self) -> str | None:
+        """The norm of the radius; `None` without a radius."""
+        return self.attack.norm if isinstance(self.attack, BallAttack) else None
+
+    @property
+    def work(self) -> float:
+        """The largest number of passes that an image costs."""
+        if self.attack is None:
+            return FORWARD
+        return 1 + FORWARD + self.attack.passes * (1.0 if self.attack.gradient_objective else FORWARD)
+
+
+CLEAN_TRIAL = Trial(None, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings that the outcome of an attack depends on, besides the attack, the net and the images."""
+
+    seed: int = 0
+    batch_size: int = 100
+
+
+def run_attacks(
+    target: AnyTarget,
+    trials: list[Trial],
+    examples: Examples,
+    settings: Settings,
+    records: Path,
+    attacked: AnyTarget | None = None,
+) -> list[Outcome]:
+    """Return the outcome of each attack, in order. Work that `records` has already is not repeated.
+
+    Args:
+        target: the net that judges.
+        trials: the attacks to run.
+        examples: the images to attack.
+        settings: see `Settings`.
+        records: directory of the outcomes so far.
+        attacked: the net that attacks see, where it is not `target`.
+    """
+    records.mkdir(parents=True, exist_ok=True)
+    files.remove_leftovers(records)
+    stored = [_stored(records, trial) for trial in trials]
+    images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
+    left = [number for number, count in enumerate(images_left) if count]
+    if left:
+        loaded = dict(zip(left, _loaded([trials[number] for number in left]), strict=True))
+        work = sum(trials[number].work * images_left[number] for number in left)
+        with progress_bar(round(work), "image steps") as progress:
+            for number, trial in loaded.items():
+                described = (trials[number].name, trials[number].config)
+                nets = (attacked or target, target)
+                stored[number] = _attack_all(
+                    nets, trial, described, stored[number], examples, settings, records, progress
+                )
+    return [outcome for outcome in stored if outcome]
+
+
+def check_attacks(target: AnyTarget, trials: list[Trial], examples: Examples) -> None:
+    """Raise InputError, before any attack runs, when an attack or the labels do not suit the net.
+
+    An attack does not suit it when its source is absent, or when the net lacks something that the attack needs.
+    """
+    image = to_float(tf.constant(examples.images[:1]))
+    check_labels(examples.labels, num_classes_of(target, image))
+    for trial in _loaded(trials):
+        if trial.attack:
+            trial.attack.check_target(target, image)
+
+
+def _loaded(trials: list[Trial]) -> list[Trial]:
+    """Return the trials with the nets that they transfer from. All radii of an attack share a net, and so a graph."""
+    attacks = {trial.attack: with_source(trial.attack) if trial.attack else None for trial in trials}
+    return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
+
+
+def _stored(records: Path, trial: Trial) -> Outcome | None:
+    """Return the record of an attack if it has the same options and algorithms, else `None`."""
+    outcome = load_outcome(records, trial.name, trial.epsilon, trial.algorithms)
+    return outcome if outcome and trial.made(outcome.config) else None
+
+
+def _attack_all(
+    nets: Nets,
+    trial: Trial,
+    described: tuple[str, dict[str, Any]],
+    outcome: Outcome | None,
+    examples: Examples,
+    settings: Settings,
+    records: Path,
+    progress: "tqdm[Any]",
+) -> Outcome:
+    """Return the outcome of the attack on all examples. It is recorded every few seconds."""
+    radius = f" {trial.epsilon:.4g}" if trial.attack and trial.epsilon is not None else ""
+    progress.set_description(described[0] + radius, refresh=False)
+    saved = time.monotonic()
+    done = len(outcome) if outcome else 0
+    size = settings.batch_size if nets[0].own_draws else _size_in_blocks(settings.batch_size)
+    for batch in _padded_batches(examples, size, done):
+        part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
+        outcome = outcome.extended(part) if outcome else part
+        if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
+            save_outcome(outcome, records)
+            saved = time.monotonic()
+        progress.update(round(len(part) * trial.work))
+    assert outcome is not None  # noqa: S101 there is at least one example
+    return outcome
+
+
+def _attack_batch(
+    nets: Nets,
+    trial: Trial,
+    described: tuple[str, dict[str, Any]],
+    batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
+    num_classes: int,
+    settings: Settings,
+) -> Outcome:
+    attack, (attacked, target) = trial.attack, nets
+    images, labels, indices, count = batch
+    seed = attacking_seed = make_seed(settings.seed)
+    own_draws = attacked.own_draws
+    if not own_draws:  # only images of a block share the draws of an attack, so that luck averages out over blocks
+        attacking_seed = fold_in(seed, BLOCK, indices[0] // BLOCK_SIZE)
+    started = time.monotonic()
+    made, still, wanted = Perturbed(images, {}), None, None
+    if attack:
+        wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
+        still = zero_gradients(attack, attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
+        made = perturbed(
+            attack, attacked, images, labels, trial.epsilon, indices, fold_in(attacking_seed, ATTACKING), wanted
+        )
+    adversarial = made.images
+    judgement = judge(target, adversarial, labels, indices, seed)
+    if attack and not own_draws:
+        judgement = dataclasses.replace(judgement, blocks=indices.numpy() // BLOCK_SIZE)
+    unknown = np.full(len(images), np.nan)
+    reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
+    change = adversarial - images
+    whole = Outcome(
+        name=described[0],
+        epsilon=trial.epsilon,
+        config=described[1],
+        judgement=judgement,
+        linf=BALLS["linf"].distance(change).numpy(),
+        l2=BALLS["l2"].distance(change).numpy(),
+        l0=np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
+        zero_gradients=unknown if still is None else still.astype(np.float64),
+        target_probability=reached,
+        found=np.asarray(made.told.get("found", unknown), np.float64),
+        generations=np.asarray(made.told.get("generations", unknown), np.float64),
+        images=adversarial.numpy()[:GALLERY],
+        seconds=time.monotonic() - started,
+    )
+    return whole if count == len(images) else whole.first(count)
+
+
+def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:
+    """Return a class other than the label for each image, at random by the seed and the image's index."""
+    uniform = uniform_by_index(fold_in(seed, WANTED_CLASS), indices, (1,))[:, 0]
+    offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
+    return (labels + offset) % num_classes
+
+
+def _size_in_blocks(batch_size: int) -> int:
+    """Return the largest batch size of at most `batch_size` that divides `BLOCK_SIZE`."""
+    return next(size for size in range(min(batch_size, BLOCK_SIZE), 0, -1) if BLOCK_SIZE % size == 0)
+
+
+def _padded_batches(
+    examples: Examples, batch_size: int, start: int = 0
+) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, int]]:
+    """Yield (images, labels, indices, number of images that are not padding), from example `start` on.
+
+    All batches have the same size, so that an attack is traced once.
+    """
+    size = min(batch_size, len(examples))
+    for first in range(start, len(examples), size):
+        indices = np.minimum(np.arange(first, first + size), len(examples) - 1)
+        images = to_float(tf.constant(examples.images[indices]))
+        yield images, tf.constant(examples.labels[indices]), tf.constant(indices), min(size, len(examples) - first)

@@ -1,0 +1,45 @@
+"""LayerFactory, which makes the layers of a backbone. A defence can replace it.
+
+Importing this module does not import TensorFlow.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import keras
+
+
+class LayerFactory:
+    """A factory of the layers of a backbone.
+
+    A defence that puts noise on activations or weights derives a class from it, overrides the methods to change, and
+    gives the class to `build_backbone`. All methods take and return Keras tensors [B, H, W, channels].
+
+    Args:
+        precision: the layers' Keras dtype policy, such as "float32" or "mixed_bfloat16".
+    """
+
+    def __init__(self, precision: str = "float32") -> None:
+        self.precision = precision
+
+    def images(self, images: "keras.KerasTensor") -> "keras.KerasTensor":
+        """Return the input of the first layer, made from the normalised images."""
+        return images
+
+    def convolution(
+        self, inputs: "keras.KerasTensor", filters: int, kernel_size: int, **options: Any
+    ) -> "keras.KerasTensor":
+        """Return the output of a convolution; `options` are those of `keras.layers.Conv2D`."""
+        import keras
+
+        return keras.layers.Conv2D(filters, kernel_size, dtype=self.precision, **options)(inputs)
+
+    def batch_normalisation(self, inputs: "keras.KerasTensor") -> "keras.KerasTensor":
+        """Return the output of a batch normalisation with PyTorch's constants."""
+        from wca_tf.nets.backbones.batch_normalization import BatchNormalization
+
+        return BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=self.precision)(inputs)
+
+    def block(self, features: "keras.KerasTensor") -> "keras.KerasTensor":
+        """Return the output of a block before its activation. The block is a residual sum or a plain convolution."""
+        return features

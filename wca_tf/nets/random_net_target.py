@@ -1,0 +1,123 @@
+"""RandomNetTarget: the interface of a net with noise anywhere to attacks.
+
+Shapes: B batch, H W channels of images in [0, 1], S draws, C classes.
+"""
+
+import copy
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from wca_tf.core.seeds import fold_in
+
+
+class RandomNetTarget:
+    """A net with noise anywhere. Each draw costs a pass, and a gradient holds `draws_per_pass` draws in memory.
+
+    Args:
+        logits: (images [B, H, W, channels], int32[2] seed) -> logits [B, C]. A function that ignores the seed works,
+            but its attacks and its evaluation cannot be repeated.
+        draws_per_pass: the number of draws made, and held for the gradient, at a time. It does not change which draws
+            are made.
+        noise_free_logits: images -> logits [B, C] of the net without its noise, where there is such a net.
+        logits_of_draws: (images, int32 [S, 2] seeds, whole numbers [B]) -> logits [S, B, C]: several draws in one pass,
+            for a net that can make them. The third argument is the number of each image, from which per-image noise
+            follows.
+        own_draws: whether an image's draws follow from the seed and its number alone, and not from the rest of the
+            batch.
+    """
+
+    cheap_draws = 0
+
+    def __init__(
+        self,
+        logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        draws_per_pass: int = 8,
+        noise_free_logits: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        logits_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+        own_draws: bool = False,
+    ) -> None:
+        self._logits = logits
+        self.num_classes: int | None = None
+        self.draws_per_pass = draws_per_pass
+        self._first_draw: int | tf.Tensor = 0
+        self.noise_free_logits = noise_free_logits
+        self._logits_of_draws = logits_of_draws
+        self.own_draws = own_draws
+
+    def starting_at(self, first: int | tf.Tensor) -> "RandomNetTarget":
+        part = copy.copy(self)
+        part._first_draw = first
+        return part
+
+    def features(self, images: tf.Tensor) -> tf.Tensor:
+        return images
+
+    def logits(
+        self, features: tf.Tensor, seed: tf.Tensor, draws: int | tf.Tensor, indices: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        return self._of_seeds(features, _numbered_seeds(seed, self._first_draw, draws), indices)
+
+    def _of_seeds(self, images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
+        """Return logits [S, B, C] of the draws of these seeds [S, 2].
+
+        A net that makes several draws in a pass makes `draws_per_pass` at a time, or all where the graph does not know
+        S. Other nets make one at a time.
+        """
+        of_draws = self._logits_of_draws
+        if of_draws is None:  # the net itself decides how a draw differs between images
+            return tf.map_fn(
+                lambda seed: self._logits(images, seed), seeds, fn_output_signature=tf.float32, parallel_iterations=1
+            )
+        numbers = tf.zeros(tf.shape(images)[:1], tf.int64) if indices is None else indices
+
+        def several(seeds: tf.Tensor) -> tf.Tensor:
+            return of_draws(images, seeds, numbers)
+
+        draws, at_once = seeds.shape[0], self.draws_per_pass
+        if draws is None or draws <= at_once:  # a mean over draws was cut into parts by the caller
+            return several(seeds)
+        whole = draws // at_once * at_once
+        parts = tf.reshape(seeds[:whole], [-1, at_once, 2])
+        logits = tf.map_fn(several, parts, fn_output_signature=tf.float32, parallel_iterations=1)
+        logits = tf.reshape(logits, [whole, *tf.unstack(tf.shape(logits)[2:])])
+        return tf.concat([logits, several(seeds[whole:])], axis=0) if whole < draws else logits
+
+    def with_fixed_draw(self, seed: tf.Tensor) -> "RandomNetTarget":
+        first, same = self._first_draw, copy.copy(self)
+
+        def fixed(images: tf.Tensor) -> tf.Tensor:
+            return same._logits(images, fold_in(seed, first))
+
+        def fixed_draws(images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+            logits = same._of_seeds(images, fold_in(seed, first)[tf.newaxis], indices)
+            return tf.repeat(logits, tf.shape(seeds)[0], axis=0)
+
+        if self._logits_of_draws is None:
+            return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, fixed)
+        # The logits under the draw depend on the images' numbers, which noise_free_logits does not get: it is absent.
+        return RandomNetTarget(
+            lambda images, _: fixed(images),
+            self.draws_per_pass,
+            logits_of_draws=fixed_draws,
+            own_draws=self.own_draws,
+        )
+
+    def averaged(self, draws: int) -> "RandomNetTarget":
+        """Return the net that answers with the mean logits of `draws` draws, each of which costs a pass."""
+
+        def mean_logits(images: tf.Tensor, seed: tf.Tensor, indices: tf.Tensor | None = None) -> tf.Tensor:
+            return tf.reduce_mean(self.logits(images, seed, draws, indices), axis=0)
+
+        def means(images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+            return tf.map_fn(lambda seed: mean_logits(images, seed, indices), seeds, fn_output_signature=tf.float32)
+
+        at_once = None if self._logits_of_draws is None else means
+        per_pass = max(1, self.draws_per_pass // draws)
+        return RandomNetTarget(mean_logits, per_pass, self.noise_free_logits, at_once, self.own_draws)
+
+
+def _numbered_seeds(seed: tf.Tensor, first: int | tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
+    """Return seeds [S, 2] of the draws from number `first` on."""
+    seeds = tf.map_fn(lambda number: fold_in(seed, number), first + tf.range(draws), fn_output_signature=tf.int32)
+    return tf.ensure_shape(seeds, [draws if isinstance(draws, int) else None, 2])

@@ -1,0 +1,104 @@
+"""The configuration of a training run: frozen and checked on construction.
+
+Every field is a flag of `bin/train`; its metadata has the flag's help. This module does not import TensorFlow.
+"""
+
+import dataclasses
+import functools
+
+from wca_tf.attacks import BallAttack, parse_attack
+from wca_tf.attacks.radii import parse_epsilon
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import flag
+from wca_tf.data.config import DataConfig
+from wca_tf.defences import Defence, parse_defence
+from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
+from wca_tf.nets.backbones import BACKBONES, PRECISIONS
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(DataConfig):
+    """The configuration of a training run.
+
+    The defaults suit digits; `configs/` has the paper's values (section 4.1 and appendix B).
+    """
+
+    backbone: str = flag("lenet_plus_plus", "feature extractor", tuple(BACKBONES))
+    defence: str = flag(
+        "wca",
+        "none, wca, ...; options after a colon: wca:covariance=isotropic:feature_dim=64. One of your own: module:Class",
+    )
+    learning_rate: float = flag(1e-3, "Adam's, at its highest")
+    learning_rate_schedule: str = flag(
+        "steps",
+        "steps: divided by 10 after each third (the authors' for nets with noise); constant (theirs for nets without); "
+        "cosine: up over a fifth of the run, then down to 0",
+        ("steps", "constant", "cosine"),
+    )
+    batch_size: int = flag(128, "images a step, over all devices together")
+    epochs: int = flag(30, "passes over the training images (paper: 600)")
+    augmentation: str = flag("none", "crop_flip: pad by 4, crop, mirror (CIFAR)", ("none", "crop_flip"))
+    validation_split: float = flag(
+        0.1,
+        "share of the training images kept aside to choose the best epoch; 0: train on all, the last epoch is best",
+        minimum=0,
+    )
+    max_train_examples: int = flag(0, "use at most so many training images; 0 uses all", minimum=0)
+    precision: str = flag(
+        "float32",
+        "the backbone's; the noise and logits stay float32 (mixed_float16, with loss scaling, is for GPUs)",
+        PRECISIONS,
+    )
+    jit_compile: bool = flag(False, "compile the training step with XLA, on one GPU; slower on CPUs, and refused")
+    adversarial: str = flag(
+        "none",
+        "adversarial training: at on attacked images alone, ct_at on clean ones too",
+        ("none", "at", "ct_at"),
+    )
+    adversarial_attack: str = flag(
+        "pgd",
+        "of adversarial training: by what, as in bin/evaluate --attacks. With noise in the backbone each of 50 draws "
+        "is a pass of the net: pgd:eot_samples=1 is cheaper",
+    )
+    adversarial_epsilon: str = flag("8/255", "of adversarial training: the attack's radius")
+    initial_weights: str = flag(
+        "", "directory of a trained net, whose features and weights this one starts from; noise starts anew"
+    )
+    seed: int = flag(0, "decides the weights' start, the order of images, and the noise", minimum=0)
+    strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parsed_defence.check(self)
+        _ = self.parsed_adversarial_attack, self.parsed_adversarial_epsilon
+        if self.validation_split >= 1:
+            raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
+
+    @functools.cached_property
+    def parsed_defence(self) -> Defence:
+        """The defence; raises InputError for an unknown defence."""
+        try:
+            return parse_defence(self.defence)
+        except InputError as error:
+            raise InputError(f"--defence: {error}") from None
+
+    @functools.cached_property
+    def parsed_adversarial_attack(self) -> BallAttack:
+        """The attack of adversarial training; raises InputError for an attack without a radius, or towards a class."""
+        try:
+            attack = parse_attack(self.adversarial_attack)
+        except InputError as error:
+            raise InputError(f"--adversarial_attack: {error}") from None
+        if not isinstance(attack, BallAttack) or attack.targeted:
+            raise InputError(
+                f"expected an attack in a ball, away from the label, as --adversarial_attack; received {attack.name}"
+            )
+        return attack
+
+    @functools.cached_property
+    def parsed_adversarial_epsilon(self) -> float:
+        """The radius of adversarial training, in the images' [0, 1] units."""
+        epsilon = parse_epsilon(self.adversarial_epsilon, "--adversarial_epsilon")
+        if self.parsed_adversarial_attack.norm == "linf" and epsilon > 1:
+            raise InputError(f"expected --adversarial_epsilon between 0 and 1, received {self.adversarial_epsilon}")
+        return epsilon

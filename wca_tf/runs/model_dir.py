@@ -1,0 +1,212 @@
+"""The files that a training run leaves on disk, and the functions that write and read them.
+
+model_dir/
+    config.json          every flag, the versions, and a description of the dataset
+    model.keras          the epoch with the best validation accuracy; without validation images, the last
+    last.keras           the last epoch, with the optimizer; present when training is complete
+    metrics.jsonl        a line per epoch
+    backup/latest.keras  the last complete epoch, with the optimizer; present during training
+    tensorboard/         the same metrics for TensorBoard
+    evaluations/NAME/    results.json and examples.npz of each evaluation
+"""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+import platform
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from wca_tf import __version__
+from wca_tf.core import files
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.data.examples import Examples
+from wca_tf.defences import parse_defence
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.runs.config import TrainConfig
+
+SCHEMA = 2
+SELECTION_METRIC = "val_accuracy"
+# Flags that do not change the trained net: where the data are, and which devices share the work.
+NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
+# Directories may move: only whether one was given is compared.
+PATHS = ("initial_weights",)
+
+
+def same_defence(left: str, right: str) -> bool:
+    """Return whether two texts, as in `--defence`, mean the same defence."""
+    return left == right or bool(left and right and parse_defence(left) == parse_defence(right))
+
+
+def _both_given(left: str, right: str) -> bool:
+    return bool(left) == bool(right)
+
+
+# Comparisons of the flags whose values may be the same without being equal.
+SAME: dict[str, Callable[[Any, Any], bool]] = {"defence": same_defence, **dict.fromkeys(PATHS, _both_given)}
+
+
+class ModelDirectory:
+    """Paths below a model directory, and the reading and writing of its config.json and metrics.jsonl."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.best = self.path / "model.keras"
+        self.last = self.path / "last.keras"
+        self.backup = self.path / "backup" / "latest.keras"
+        self.metrics = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.evaluations = self.path / "evaluations"
+
+    def check_same_config(self, config: TrainConfig) -> None:
+        """Raise InputError, naming the flag, when the directory belongs to another configuration."""
+        if not self.config.exists():
+            if self.best.exists() or self.last.exists() or self.backup.exists():
+                raise InputError(f"{self.path} has a model but no config.json: name another --model_dir")
+            return
+        stored = dataclasses.asdict(self.train_config())
+        for name, value in dataclasses.asdict(config).items():
+            same = SAME[name](stored[name], value) if name in SAME else stored[name] == value
+            if name not in NOT_COMPARED and not same:
+                raise InputError(
+                    f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
+                    "name another --model_dir"
+                )
+
+    def check_same_dataset(self, examples: Examples, training: bool = False) -> None:
+        """Raise InputError when the classes or the image shape differ from those of the training images.
+
+        With `training`, the examples are the training images, and their number must be the same too.
+        """
+        stored = self.read_config()["dataset"]
+        for name, value in _describe_dataset(examples, training).items():
+            if stored.get(name) != value:
+                raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
+
+    def write_config(self, config: TrainConfig, training: Examples) -> None:
+        """Write config.json."""
+        dataset = _describe_dataset(training, training=True)
+        contents = {"schema": SCHEMA, "config": dataclasses.asdict(config), "dataset": dataset, "versions": versions()}
+        files.write_json(self.config, contents)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the contents of config.json; raise InputError when it is absent, broken or of another schema."""
+        contents = files.read_json(self.config)
+        if (
+            not isinstance(contents, dict)
+            or contents.get("schema") != SCHEMA
+            or not isinstance(contents.get("config"), dict)
+            or not isinstance(contents.get("dataset"), dict)
+        ):
+            raise InputError(
+                f"expected a config.json of schema {SCHEMA} in {self.path}: is it of another version of wca_tf?"
+            )
+        return contents
+
+    def train_config(self) -> TrainConfig:
+        """Return the configuration that the run was started with.
+
+        Raises:
+            InputError: a configuration of another version of wca_tf.
+        """
+        defaults, stored = dataclasses.asdict(TrainConfig()), self.read_config()["config"]
+        if stored.keys() != defaults.keys():
+            names = ", ".join(sorted(stored.keys() ^ defaults.keys()))
+            raise InputError(f"{self.config} is of another version of wca_tf, with other flags: {names}")
+        for name, default in defaults.items():
+            if type(stored[name]) not in ((int, float) if isinstance(default, float) else (type(default),)):
+                raise InputError(f"expected a {type(default).__name__} as {name} in {self.config}")
+        return TrainConfig(**stored)
+
+    def read_metrics(self) -> list[dict[str, float]]:
+        """Return the lines of metrics.jsonl, one for each epoch; an empty list when there is no file.
+
+        Raises:
+            InputError: broken lines.
+        """
+        if not self.metrics.exists():
+            return []
+        lines = files.read_json_lines(self.metrics)
+        for line in lines:
+            if not isinstance(line, dict) or "epoch" not in line:
+                raise InputError(f"expected an epoch in each line of {self.metrics}")
+            if not all(type(value) in (int, float) for value in line.values()):
+                raise InputError(f"expected numbers alone in each line of {self.metrics}")
+        return lines
+
+    def best_epoch(self) -> dict[str, float]:
+        """Return the line of the epoch that model.keras holds; raise InputError when there are no lines."""
+        lines = self.read_metrics()
+        if not lines:
+            raise InputError(f"expected a line an epoch in {self.metrics}, received none")
+        return best_line(lines)
+
+    def write_metrics(self, lines: list[dict[str, float]]) -> None:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        files.write_atomically(self.metrics, lambda temporary: Path(temporary).write_text(text))
+
+
+def _describe_dataset(examples: Examples, training: bool) -> dict[str, Any]:
+    """Return config.json's description of a dataset; the number of examples is in it for the training images alone."""
+    described = {"class_names": list(examples.class_names), "image_shape": list(examples.image_shape)}
+    return {**described, "num_train_examples": len(examples)} if training else described
+
+
+def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
+    """Return the line with the highest validation accuracy, the earliest of equals; without validation, the last."""
+    return max(lines, key=lambda line: line.get(SELECTION_METRIC, line["epoch"]))
+
+
+def save_model(model: StochasticClassifier, path: Path) -> None:
+    """Write a `.keras` file, with the optimizer's state and the random stream's, atomically."""
+    files.write_atomically(path, model.save)
+
+
+def load_model(path: Path) -> StochasticClassifier:
+    """Read a `.keras` file; raise InputError when it is absent, truncated or not a net of this package."""
+    if not path.is_file():
+        raise InputError(f"expected a trained model {path}: there is none")
+    try:
+        import_classes(path)
+        model = keras.models.load_model(path)
+    except Exception as error:  # Keras passes on any error of its zip, JSON and HDF5 readers
+        raise InputError(
+            f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
+        ) from None
+    if not isinstance(model, StochasticClassifier):
+        raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
+    return model
+
+
+def import_classes(path: Path) -> None:
+    """Import the modules of this package whose classes a `.keras` file names; Keras imports only its own."""
+    with zipfile.ZipFile(path) as stored:
+        described = json.loads(stored.read("config.json"))
+    for module in sorted(set(_modules(described))):
+        if module.split(".")[0] == __name__.split(".")[0]:
+            importlib.import_module(module)
+
+
+def _modules(described: Any) -> Iterator[str]:
+    """Yield the module of each object that a Keras configuration describes."""
+    if isinstance(described, dict):
+        if isinstance(described.get("module"), str):
+            yield described["module"]
+        for value in described.values():
+            yield from _modules(value)
+    elif isinstance(described, list):
+        for value in described:
+            yield from _modules(value)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of wca_tf and of the packages that affect the results."""
+    names = ("tensorflow", "keras", "tensorflow-probability", "tensorflow-datasets", "numpy", "scipy")
+    found = {name: importlib.metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "wca_tf": __version__, **found}

@@ -1,0 +1,249 @@
+"""train(config, model_dir): train a model by a configuration and save it; a killed run resumes where it stopped."""
+
+import dataclasses
+import functools
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.attacks import BallAttack
+from wca_tf.core.errors import DIVERGED, DivergedError, InputError
+from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
+from wca_tf.core.paths import expand_user
+from wca_tf.core.seeds import keras_seed
+from wca_tf.data.batches import evaluation_batches, to_float, training_batches
+from wca_tf.data.examples import Examples
+from wca_tf.data.sources import load_examples
+from wca_tf.defences import NetRequest
+from wca_tf.distribution.cluster import is_chief, would_be_chief
+from wca_tf.distribution.progress import progress_bar
+from wca_tf.distribution.strategy import (
+    check_same_everywhere,
+    check_shares,
+    distribute_batches,
+    lost_worker_is_an_error,
+    make_strategy,
+    one_writer,
+    synchronise_batch_normalisation,
+)
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
+from wca_tf.runs.optimizer import compile_model
+from wca_tf.runs.transfer_source import with_source
+
+
+def train(config: TrainConfig, model_dir: str | Path) -> dict[str, float]:
+    """Train, or go on training, in `model_dir`; return the best epoch's line of metrics.jsonl.
+
+    A run that is killed at any moment and started again ends with the same weights as a run that was never killed. Each
+    epoch begins from the saved weights, optimizer and random stream, and its number decides the order of the images.
+
+    Raises:
+        InputError: unusable data or configuration; a directory of another configuration, in use, or not writable;
+            a loss of NaN or Inf (the files of the last complete epoch are kept).
+    """
+    directory = ModelDirectory(model_dir)
+    directory.check_same_config(config)
+    if directory.last.exists():
+        if would_be_chief(config.strategy):
+            print(f"{directory.path} is trained; nothing to do")
+        return directory.best_epoch()
+    with lost_worker_is_an_error(directory.path):
+        return _train(directory, config)
+
+
+def _train(directory: ModelDirectory, config: TrainConfig) -> dict[str, float]:
+    strategy = make_strategy(config.strategy)
+    check_shares(strategy, config.batch_size, config.jit_compile)
+    training, validation = load_examples(config, "train").split_validation(
+        config.validation_split, config.seed, config.max_train_examples
+    )
+    if len(training) < config.batch_size:
+        raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
+    flags = {name: value for name, value in dataclasses.asdict(config).items() if name not in (*NOT_COMPARED, *PATHS)}
+    check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
+    with strategy.scope():
+        model = new_model(config, training)  # before anything is written, since it may raise
+        if config.adversarial != "none":
+            image = to_float(tf.constant(training.images[:1]))
+            _attack_of_training(config).check_target(model.target(), image)
+        if config.initial_weights and not directory.backup.exists():
+            take_weights(model, config.initial_weights)
+        with one_writer(strategy, directory.path) as path:
+            return _train_in(ModelDirectory(path), config, model, training, validation, strategy)
+
+
+def _train_in(
+    directory: ModelDirectory,
+    config: TrainConfig,
+    model: StochasticClassifier,
+    training: Examples,
+    validation: Examples | None,
+    strategy: tf.distribute.Strategy,
+) -> dict[str, float]:
+    """Train in a directory that only this process uses; return the best epoch's line."""
+    with exclusive_directory(directory.path):
+        directory.check_same_config(config)  # another process may have come first
+        if directory.last.exists():
+            return directory.best_epoch()
+        directory.backup.parent.mkdir(exist_ok=True)
+        remove_leftovers(directory.backup.parent)
+        if directory.backup.exists():
+            directory.check_same_dataset(training, training=True)
+            model = load_model(directory.backup)
+        if config.adversarial != "none":
+            attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
+            model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
+        synchronise_batch_normalisation(model, strategy)
+        if not directory.config.exists():
+            directory.write_config(config, training)
+        _fit(model, config, directory, training, validation, strategy)
+        directory.backup.replace(directory.last)
+        shutil.rmtree(directory.backup.parent)
+    return directory.best_epoch()
+
+
+def _attack_of_training(config: TrainConfig) -> BallAttack:
+    """Return the attack of adversarial training, with the net that it transfers from, if any."""
+    return cast(BallAttack, with_source(config.parsed_adversarial_attack))
+
+
+def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
+    """Return a compiled, untrained model; its weights depend on the configuration's seed alone."""
+    pixel_mean, pixel_std = training.pixel_statistics()
+    shape, num_classes = training.image_shape, len(training.class_names)
+    request = NetRequest(shape, num_classes, pixel_mean, pixel_std, config.backbone, config.precision, config.seed)
+    with keras_seed(config.seed):
+        model = config.parsed_defence.build(request)
+        model.build((None, *shape))
+    model.defence = config.defence
+    steps = config.epochs * (len(training) // config.batch_size)
+    compile_model(
+        model, config.learning_rate, steps, config.learning_rate_schedule, config.precision, config.jit_compile
+    )
+    return model
+
+
+def take_weights(model: StochasticClassifier, model_dir: str) -> None:
+    """Copy the features and weights of the trained net in `model_dir` to `model`, all but its noise (paper, E3).
+
+    Raises:
+        InputError: a directory without a finished run, or a net with other parts or shapes.
+    """
+    directory = ModelDirectory(expand_user(model_dir))
+    if not directory.last.exists():
+        raise InputError(f"expected a finished run of bin/train in {model_dir}, to start from its net")
+    mine, theirs = (net.deterministic_layers for net in (model, load_model(directory.best)))
+    for name, layer in mine.items():
+        source = theirs[name].weights if name in theirs else []
+        if [weight.shape for weight in layer.weights] != [weight.shape for weight in source]:
+            raise InputError(f"expected the same backbone, defence and images as in {model_dir}: its {name} differs")
+        layer.set_weights([weight.numpy() for weight in source])
+
+
+def _fit(
+    model: StochasticClassifier,
+    config: TrainConfig,
+    directory: ModelDirectory,
+    training: Examples,
+    validation: Examples | None,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    steps = len(training) // config.batch_size
+    first_epoch = int(model.optimizer.iterations.numpy()) // steps
+    recorder = EpochRecorder(directory, first_epoch)
+    callbacks = [*config.parsed_defence.callbacks(), recorder]
+    progress = [TrainingProgress(steps, config.epochs, first_epoch)] if is_chief() else []
+    if is_chief():
+        callbacks += [keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False), *progress]
+        print(_greeting(len(training), len(validation or ()), steps, first_epoch, config.epochs))
+    train_on = functools.partial(
+        training_batches, training, config.batch_size, config.epochs, first_epoch, config.seed, config.augmentation
+    )
+    validate_on = functools.partial(evaluation_batches, validation, config.batch_size) if validation else None
+    try:
+        model.fit(
+            distribute_batches(strategy, train_on, config.batch_size),
+            steps_per_epoch=steps,
+            epochs=config.epochs,
+            initial_epoch=first_epoch,
+            validation_data=validate_on and distribute_batches(strategy, validate_on, config.batch_size),
+            validation_steps=-(-len(validation or ()) // config.batch_size) or None,  # a step beyond would draw noise
+            callbacks=callbacks,
+            shuffle=False,  # the batches come shuffled
+            verbose=0,
+        )
+    except tf.errors.InvalidArgumentError as error:
+        if DIVERGED not in str(error):
+            raise
+        raise DivergedError(
+            f"training diverged: the loss became NaN or Inf after epoch {len(recorder.lines)}; try a smaller "
+            f"--learning_rate than {config.learning_rate} in another --model_dir"
+        ) from None
+    finally:
+        for shown in progress:
+            shown.bar.close()
+
+
+def _greeting(training: int, validation: int, steps: int, first_epoch: int, epochs: int) -> str:
+    ahead = f"resuming after epoch {first_epoch} of {epochs}" if first_epoch else f"{epochs} epochs"
+    return f"{training} training and {validation} validation images, {steps} steps an epoch, {ahead}"
+
+
+class EpochRecorder(keras.callbacks.Callback):
+    """A callback that writes, after each epoch, the best model, a line of metrics, then the backup.
+
+    Each file is written completely or not at all. The backup comes last: a run that is killed before it repeats the
+    epoch, and writes the same again.
+    """
+
+    def __init__(self, directory: ModelDirectory, first_epoch: int) -> None:
+        super().__init__()
+        self.directory = directory
+        self.lines = directory.read_metrics()[:first_epoch]
+        self.started = time.monotonic()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.started = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        values = {name: float(value) for name, value in (logs or {}).items()}
+        if not all(map(math.isfinite, values.values())):  # a graph of XLA does not check this
+            raise DivergedError(f"training diverged: {values} in epoch {epoch + 1}; try a smaller --learning_rate")
+        if not all(np.isfinite(variable).all() for variable in self.model.trainable_variables):  # after the last step
+            raise DivergedError(
+                f"training diverged: weights of NaN or Inf after epoch {epoch + 1}; try a smaller --learning_rate"
+            )
+        line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}
+        self.lines.append(line)
+        if best_line(self.lines) is line:
+            save_model(self.model, self.directory.best)
+        self.directory.write_metrics(self.lines)
+        save_model(self.model, self.directory.backup)
+
+
+class TrainingProgress(keras.callbacks.Callback):
+    """One bar for the whole run, with the time left, and a printed line after each epoch."""
+
+    def __init__(self, steps_per_epoch: int, epochs: int, first_epoch: int) -> None:
+        super().__init__()
+        self.epochs = epochs
+        self.bar = progress_bar(steps_per_epoch * epochs, "steps", initial=steps_per_epoch * first_epoch)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.bar.set_description(f"epoch {epoch + 1}/{self.epochs}", refresh=False)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self.bar.update()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        shown = {name: value for name, value in (logs or {}).items() if name != "loss" and name != "val_loss"}
+        values = "  ".join(f"{name} {float(value):.4g}" for name, value in shown.items())
+        self.bar.write(f"epoch {epoch + 1}/{self.epochs}  {values}")

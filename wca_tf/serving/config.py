@@ -1,0 +1,20 @@
+"""The configuration of an export: frozen, checked on construction, and free of TensorFlow."""
+
+import dataclasses
+
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import check_options, flag
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """An export of a trained model, for serving."""
+
+    model_dir: str = flag("", "directory of a trained model")
+    export_dir: str = flag("", "where versions of the served model go: the directory that TF Serving watches")
+    version: int = flag(1, "number of the version, a directory of its own; one that exists is never replaced")
+
+    def __post_init__(self) -> None:
+        check_options(self, "--")
+        if not self.export_dir:
+            raise InputError("expected --export_dir=DIR, where the version goes")
