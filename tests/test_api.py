@@ -12,6 +12,7 @@ from evaluation_nets import dense_net, digits, read_strictly
 import wca_tf
 from wca_tf.attacks.balls import BALLS
 from wca_tf.core.errors import InputError
+from wca_tf.evaluation.keras_file import load_classifier
 
 CHEAP = {"attacks": ["fgsm", "pgd:steps=3"], "epsilons": [0.1], "eot_samples": 2}
 
@@ -155,6 +156,14 @@ def test_a_keras_file_is_evaluated_by_its_logits(file, command, tmp_path):
     results = read_strictly(tmp_path / "report" / "results.json")
     assert results["model"]["name"] == "net.keras" and results["training"] is None
     assert results["clean"]["accuracy"]["value"] > 0.5 > results["worst_case"][0]["expected_accuracy"]["value"]
+
+
+def test_a_softmax_layer_at_the_end_of_a_file_is_left_out(tmp_path, capsys):
+    logits = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+    keras.Sequential([keras.Input((8, 8, 1)), *logits.layers, keras.layers.Softmax()]).save(tmp_path / "net.keras")
+    images = tf.random.stateless_uniform([3, 8, 8, 1], [0, 0])
+    np.testing.assert_allclose(load_classifier(tmp_path / "net.keras")(images), logits(images), atol=1e-6)
+    assert "softmax" in capsys.readouterr().out
 
 
 def test_a_net_of_this_package_is_evaluated_from_its_file_too(trained, command, tmp_path):

@@ -184,6 +184,12 @@ def test_a_confidence_and_a_bound_may_be_zero():
     assert parse_attack("square:bound=0").bound == 0
 
 
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_a_flag_that_is_true_or_false_is_nothing_else(value):
+    with pytest.raises(InputError, match="--checklist to be true or false"):
+        EvaluateConfig(checklist=value)
+
+
 def test_a_radius_may_be_of_one_norm_alone():
     config = EvaluateConfig(attacks="pgd,pgd:norm=l2,cw", epsilons="0.1,l2:0.5,linf:8/255")
     assert [(radius.epsilon, radius.norm) for radius in config.parsed_radii] == [

@@ -8,8 +8,10 @@ import pytest
 from evaluation_nets import read_strictly
 from prediction_server import ServedModel
 
+from wca_tf.core.errors import InputError
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures import registry
+from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.runner import evaluate
 
@@ -122,6 +124,17 @@ def test_a_measure_of_a_users_own_is_in_results_table_report_and_card(trained, t
     assert evaluate(config, trained, tmp_path / "report") == results  # nothing to do
 
 
+def test_a_measure_with_a_key_of_another_is_refused():
+    class Clean(Measure):
+        keys = ("clean",)
+
+        def measure(self, evaluation):
+            return {"clean": 1.0}
+
+    with pytest.raises(InputError, match="keys of its own, received one with clean"):
+        registry.register_measure(Clean())
+
+
 def without(results, key):
     return {name: value for name, value in results.items() if name != key}
 
@@ -217,6 +230,7 @@ def test_a_defence_of_a_users_own_is_trained_evaluated_and_exported(command, tmp
         ("toy:WeightNoise:deviation=-1", "deviation from 0"),
         ("toy:WeightNoise:scale=1", "an option among"),
         ("toy:Noise", "toy:Noise to be importable"),
+        (".toy:WeightNoise", ".toy:WeightNoise to be importable"),
         ("json:JSONDecoder", "to derive from wca_tf.defences.defence.Defence"),
         ("wcanet", "a defence among none, wca, wca_official"),
     ],

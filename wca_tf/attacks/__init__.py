@@ -78,8 +78,7 @@ def kind_of(attack: Attack) -> str:
     if name not in ATTACKS:
         return "own"
     options, named = attack.options(), ATTACKS[name]
-    climbed = options.get("objective", options.get("source_objective"))
-    if climbed in ("margin", "z_margin") or (named.group == ADAPTIVE and climbed is None):
+    if named.group == ADAPTIVE or options.get("objective") in ("margin", "z_margin"):
         return "adaptive"
     usual = {**{key: field.default for key, field in options_of(named.kind).items()}, **named.defaults}
     changed = {key for key, value in usual.items() if options[key] != value}

@@ -117,11 +117,14 @@ class Attack(abc.ABC):
     @property
     @abc.abstractmethod
     def passes(self) -> int:
-        """The number of passes that an image costs at most: forward, and backward too where there is a gradient."""
+        """The number of passes of an image: forward, and backward too where there is a gradient.
+
+        It is an estimate. It leaves out a pass that compares candidates, and that a draw may be a pass.
+        """
 
     @property
     def gradient_objective(self) -> str | None:
-        """The objective whose gradient the attack follows on the net itself; `None` where it follows none there."""
+        """The objective whose gradient tells whether the attack can move; `None` without a gradient of the net."""
         return getattr(self, "objective", None)
 
     def check_target(self, target: "Target", images: "tf.Tensor") -> None:

@@ -79,7 +79,7 @@ def options_of(declaration: type) -> dict[str, "dataclasses.Field[Any]"]:
 
 
 def check_options(declared: Any, prefix: str = "") -> None:
-    """Raise InputError for an option out of its bounds, or for a number of another type than the option's default.
+    """Raise InputError for an option out of its bounds, or for a number or a bool of another type than its default.
 
     Args:
         declared: the dataclass with the options.
@@ -94,6 +94,8 @@ def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
     bounds, kind = field.metadata["bounds"], type(field.default)
     if bounds.choices and value not in bounds.choices:
         raise InputError(f"expected {name} among {', '.join(bounds.choices)}; received {value!r}")
+    if kind is bool and not isinstance(value, bool):
+        raise InputError(f"expected {name} to be {_KINDS[kind]}, received {value!r}")
     if kind not in (int, float):
         return
     number: Any = numbers.Real if kind is float else numbers.Integral  # NumPy's numbers too
@@ -180,7 +182,7 @@ def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:
     """
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:  # no module has the name "" or ".a"
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # no module has the name "" or ".a"
         raise InputError(f"expected {module}:{name} to be importable: {one_line(error)}") from None
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(f"expected {module}:{name} to derive from {base.__module__}.{base.__name__}")

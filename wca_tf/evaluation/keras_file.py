@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.keras_graph import call_behind
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
@@ -47,7 +48,7 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
 
 
 def load_classifier(path: Path) -> keras.Model:
-    """Read a `.keras` file, and leave out the softmax activation of its last layer.
+    """Read a `.keras` file, and leave out the softmax that its last layer is, or ends with.
 
     Attacks need logits, because the logarithms of a softmax saturate. The net's answers do not change.
 
@@ -60,7 +61,11 @@ def load_classifier(path: Path) -> keras.Model:
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
         raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None
     last: Any = model.layers[-1] if getattr(model, "layers", None) else None
-    if getattr(last, "activation", None) is keras.activations.softmax:
+    if isinstance(last, keras.layers.Softmax) and getattr(model, "outputs", None):
+        model = keras.Model(model.inputs, call_behind(model.outputs[0]).inputs)
+    elif getattr(last, "activation", None) is keras.activations.softmax:
         last.activation = keras.activations.linear
-        print(f"the softmax of {last.name!r} is left out: attacks need logits")
+    else:
+        return model
+    print(f"the softmax of {last.name!r} is left out: attacks need logits")
     return model

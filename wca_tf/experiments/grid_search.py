@@ -40,8 +40,7 @@ def reproduce(run: Run) -> Table:
             table.add(row, f"{columns}, pgd 8/255", evaluated.number("pgd", 8 / 255))
     papers = train_changes(dataset, "anisotropic", "paper")  # the grid's rates are not listed as differences
     rates = {"learning_rate": papers["learning_rate"], "defence": papers["defence"]}
-    table.notes = run.notes(dataset, NETS[1:], ["pgd"], **rates, **changes)
-    table.notes.append("all accuracies are on validation images")
+    table.notes = run.notes(dataset, NETS[1:], ["pgd"], split="validation", **rates, **changes)
     if found:
         best = max(found, key=lambda setting: found[setting])
         table.notes.append(f"best: learning rate {best[0]:g}, weight decay {best[1]:g}")

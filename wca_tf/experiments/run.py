@@ -125,6 +125,7 @@ class Run:
         nets: Sequence[tuple[Any, ...]],
         attacks: list[str],
         num_examples: int | None = None,
+        split: str = "test",
         **changes: Any,
     ) -> list[str]:
         """Return notes for the table that say how this run differs from the paper's.
@@ -134,6 +135,7 @@ class Run:
             nets: (label, variant, ...), as in paper.py.
             attacks: names of the attacks whose budget may be smaller than the paper's.
             num_examples: number of images attacked, where it is not the number of the budget.
+            split: "test" or "validation", of the images attacked.
             changes: changes to the nets' TrainConfig.
         """
         variants = list(dict.fromkeys(variant for _, variant, *_ in nets))
@@ -148,6 +150,6 @@ class Run:
                 0, f"data set {dataset}, backbone {self.net(dataset, variants[0]).backbone}; the paper's: {papers[0]}"
             )
         images = self.budget.num_examples if num_examples is None else num_examples
-        notes.append(f"{images} test images" if images else "all test images")
+        notes.append(f"{images or 'all'} {split} images")
         cut = [self.budget.written(name) for name in attacks if self.budget.written(name) != name]
         return notes + ([f"attacks with less than the paper's budget: {', '.join(cut)}"] if cut else [])

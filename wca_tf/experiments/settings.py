@@ -42,7 +42,7 @@ class ReproduceConfig:
 
 FOLDER = "folder:"  # of mini-ImageNet; --mini_imagenet gives the folder
 
-# Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and "none".
+# Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and the variant "none".
 _RESNET: Changes = {"backbone": "resnet18", "learning_rate": 1e-2, "augmentation": "crop_flip"}
 _IMAGENET: Changes = {**_RESNET, "backbone": "resnet18_imagenet"}
 PAPER: dict[str, Changes] = {

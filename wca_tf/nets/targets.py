@@ -62,7 +62,7 @@ class Target(Protocol):
         """
 
     def starting_at(self, first: int | tf.Tensor) -> "Target":
-        """Return the same net, with its draws numbered from `first`: parts of a mean over draws then share no draw."""
+        """Return the same net with draws of its own for each `first`: parts of a mean over draws then share no draw."""
 
     def with_fixed_draw(self, seed: tf.Tensor) -> "Target":
         """Return the deterministic net that this net is under one draw, which `seed` decides.

@@ -22,7 +22,7 @@ from wca_tf.core.errors import InputError, one_line
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.serving.samplers import GaussianSampler, sampler_of
 
-MAX_SAMPLES = 10_000  # of `averaged`: a share of so many draws is within 0.01 of its probability
+MAX_SAMPLES = 10_000  # of `averaged`: in 95 of 100 answers the share of so many draws is within 0.01 of P
 
 Answer = dict[str, tf.Tensor]
 

@@ -42,9 +42,10 @@ def new_version(export_dir: Path, version: int) -> Iterator[Path]:
         temporary = base / f"{files.TEMPORARY_PREFIX}{version}"
         try:
             yield temporary
-            for path in temporary.rglob("*"):
+            for path in (*temporary.rglob("*"), temporary):
                 _write_through(path)
             temporary.rename(base / str(version))
+            _write_through(base)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

@@ -18,7 +18,7 @@ MIN_BOUND = 1e-3  # the least bound of a constraint
 
 @dataclasses.dataclass(frozen=True)
 class LearnedNoise(Defence):
-    """What the paper's defence and that of the authors' code both have."""
+    """The options that the paper's defence and the authors' code share."""
 
     covariance: str = option(
         "anisotropic", "of the noise: any, or one variance for each feature", choices=("anisotropic", "isotropic")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from wca_tf.core.errors import InputError
 from wca_tf.evaluation.measures.attacks import Attacks
 from wca_tf.evaluation.measures.checklist import Checklist
 from wca_tf.evaluation.measures.clean import Clean
@@ -14,7 +15,15 @@ _registered: list[Measure] = []
 
 
 def register_measure(measure: Measure) -> None:
-    """Add a measure to every evaluation from now on. It replaces a registered measure with the same keys."""
+    """Add a measure to every evaluation from now on. It replaces a registered measure with the same keys.
+
+    Raises:
+        InputError: one of its keys is a key of results.json already.
+    """
+    taken = {key for other in (*_of_this_package(), *_registered) if other.keys != measure.keys for key in other.keys}
+    taken |= {key for other in _of_this_package() for key in other.keys}
+    if clash := sorted(taken & set(measure.keys)):
+        raise InputError(f"expected a measure with keys of its own, received one with {', '.join(clash)}")
     _registered[:] = [other for other in _registered if other.keys != measure.keys]
     _registered.append(measure)
 
@@ -25,7 +34,12 @@ def measures(searches: Searches | None = None) -> list[Measure]:
     Args:
         searches: the checklist's attacks without gradients, which take the longest; `None` for the default.
     """
-    return [Clean(), Attacks(), PlantedExamples(), Checklist(searches), *_registered]
+    return [*_of_this_package(searches), *_registered]
+
+
+def _of_this_package(searches: Searches | None = None) -> list[Measure]:
+    """Return the measures that every evaluation has."""
+    return [Clean(), Attacks(), PlantedExamples(), Checklist(searches)]
 
 
 def format_results(results: dict[str, Any]) -> str:
