@@ -31,7 +31,7 @@ def check_targets(targeted: bool, targets: tf.Tensor | None, labels: np.ndarray,
             [B], not classes, or equal to the labels.
     """
     if targeted != (targets is not None):
-        needs = "a targeted attack expects targets=[B classes], received none"
+        needs = "a targeted attack expects targets=[B classes], received no targets"
         raise InputError(needs if targeted else "an attack with targeted=False expects no targets, received some")
     if targets is None:
         return None

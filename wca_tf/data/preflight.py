@@ -15,7 +15,7 @@ def check_dataset_present(config: DataConfig) -> None:
     if config.dataset.startswith("folder:"):
         path = config.dataset.removeprefix("folder:")
         if not path or not expand_user(path).is_dir():
-            raise InputError(f"expected a folder of class folders, received {path!r}, which is none")
+            raise InputError(f"expected a folder of class folders, received {path!r}, which is not a directory")
         return
     name = config.dataset.split("/")[0].split(":")[0]
     if not re.fullmatch(r"[a-z0-9_]+", name):
@@ -25,7 +25,7 @@ def check_dataset_present(config: DataConfig) -> None:
         return
     if not config.download:
         raise InputError(
-            f"expected TFDS data of {name!r} in {directory}, which has none: name their place with --tfds_data_dir, "
+            f"expected TFDS data of {name!r} in {directory}, where it is not: name their place with --tfds_data_dir, "
             "or fetch them with --download"
         )
     _check_network(name)

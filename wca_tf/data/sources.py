@@ -167,7 +167,7 @@ def _image_files(directory: Path) -> list[Path]:
     files = [path for path in sorted(directory.iterdir()) if path.suffix.lower() in IMAGE_SUFFIXES]
     files = [path for path in files if not path.name.startswith(".")]
     if not files:
-        raise InputError(f"expected images ({', '.join(IMAGE_SUFFIXES)}) in {directory}, received none")
+        raise InputError(f"expected images ({', '.join(IMAGE_SUFFIXES)}) in {directory}, which has no such file")
     return files
 
 

@@ -70,7 +70,7 @@ class WCA(LearnedNoise):
 
     def check(self, config: "TrainConfig") -> None:
         if self.noise_alone and not config.initial_weights:
-            raise InputError("expected --initial_weights=DIR, the net on which the noise trains alone; received none")
+            raise InputError("expected --initial_weights=DIR, the net on which the noise trains alone; it is empty")
 
 
 DEFENCE = WCA
