@@ -78,6 +78,37 @@ VARIANTS: dict[str, Changes] = {
 }
 
 
+# What --scale=tiny and --scale=small change, and for which data sets otherwise.
+TINY: Changes = {
+    "dataset": "digits",
+    "image_size": 25,
+    "max_train_examples": 256,
+    "batch_size": 32,
+    "epochs": 2,
+    "learning_rate": 1e-3,
+    "augmentation": "none",
+}
+TINY_SETS: dict[str, Changes] = {
+    "cifar10_wide": {"image_size": 4, "max_train_examples": 32, "epochs": 1},
+    "imagenette": {"image_size": 32},
+    "mini_imagenet": {"image_size": 32},
+}
+SMALL: Changes = {
+    "epochs": 8,
+    "learning_rate": 2e-3,
+    "learning_rate_schedule": "cosine",
+    "validation_split": 0.0,
+    "precision": "mixed_bfloat16",
+}
+_SMALL_FASHION_MNIST: Changes = {"epochs": 10, "learning_rate": 1e-3, "learning_rate_schedule": "steps"}
+SMALL_SETS: dict[str, Changes] = {
+    "fashion_mnist": _SMALL_FASHION_MNIST,
+    **dict.fromkeys(LARGER, {**_SMALL_FASHION_MNIST, "epochs": 2, "max_train_examples": 5_000}),
+}
+SMALL_ADVERSARIAL: Changes = {"epochs": 5, "max_train_examples": 10_000}
+SMALL_PLANE: Changes = {"epochs": 5}
+
+
 @dataclasses.dataclass(frozen=True)
 class Budget:
     """The budget of an evaluation at a scale.
@@ -151,33 +182,17 @@ def train_changes(dataset: str, variant: str, scale: str) -> Changes:
 
 
 def _tiny(dataset: str, variant: str) -> Changes:
-    """Return the changes for training in seconds: digits, at the smallest size that the backbone takes."""
-    size = {"cifar10_wide": 4, "imagenette": 32, "mini_imagenet": 32}.get(dataset, 25)
-    few, epochs = (32, 1) if dataset == "cifar10_wide" else (256, 2)
-    changes = {"dataset": "digits", "image_size": size, "max_train_examples": few, "batch_size": 32, "epochs": epochs}
-    if PAPER[dataset].get("backbone") == "resnet18":
-        changes["backbone"] = "lenet_plus_plus"
-    if VARIANTS[variant].get("adversarial"):
-        changes |= {"max_train_examples": 128}
-    return {**changes, "learning_rate": 1e-3, "augmentation": "none"}
+    """Return the changes for seconds: digits at the smallest size that the backbone takes."""
+    backbone = {"backbone": "lenet_plus_plus"} if PAPER[dataset].get("backbone") == "resnet18" else {}
+    few = {"max_train_examples": 128} if VARIANTS[variant].get("adversarial") else {}
+    return {**TINY, **TINY_SETS.get(dataset, {}), **backbone, **few}
 
 
 def _small(dataset: str, variant: str) -> Changes:
-    """Return the changes for training in hours on 2 cores.
-
-    They are fewer epochs, a learning rate for them, and adversarial training on fewer images.
-    """
-    changes: Changes = {"epochs": 10, "learning_rate": 1e-3, "learning_rate_schedule": "steps"}
-    if dataset in LARGER:
-        changes |= {"epochs": 2, "max_train_examples": 5_000}
-    elif dataset != "fashion_mnist":
-        changes = {"epochs": 8, "learning_rate": 2e-3, "learning_rate_schedule": "cosine"}
-        changes |= {"validation_split": 0.0, "precision": "mixed_bfloat16"}
-    if VARIANTS[variant].get("adversarial"):
-        changes |= {"epochs": 5, "max_train_examples": 10_000}
-    if variant.startswith("plane"):
-        changes |= {"epochs": 5}
-    return changes
+    """Return the changes for hours on 2 cores: fewer epochs, and a learning rate for them."""
+    adversarial = SMALL_ADVERSARIAL if VARIANTS[variant].get("adversarial") else {}
+    plane = SMALL_PLANE if variant.startswith("plane") else {}
+    return {**SMALL_SETS.get(dataset, SMALL), **adversarial, **plane}
 
 
 def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
