@@ -138,6 +138,7 @@ BUDGETS: dict[str, Budget] = {
             "square": "square:queries=50",
             "cw": "cw:steps=10:searches=2:learning_rate=0.1",
             "n_pixel": "n_pixel:population=20:generations=2",
+            "adaptive": "adaptive:steps=10:apgd_steps=10:queries=50",
         },
         ("z_margin:steps=10", "adaptive:steps=10:apgd_steps=10:queries=50"),
         {
@@ -156,7 +157,11 @@ BUDGETS: dict[str, Budget] = {
         },
         ("z_margin", "square:queries=1000", "adaptive"),
     ),
-    "paper": Budget(0, {}, ("z_margin:restarts=10", "auto_rand", "square", "adaptive:queries=5000")),
+    "paper": Budget(
+        0,
+        {"adaptive": "adaptive:queries=5000"},
+        ("z_margin:restarts=10", "auto_rand", "square", "adaptive:queries=5000"),
+    ),
 }
 
 

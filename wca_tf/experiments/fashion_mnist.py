@@ -1,0 +1,49 @@
+"""Fashion-MNIST by the paper's protocol and by adaptive attacks, at three radii: README's table."""
+
+from wca_tf.experiments.charts import Series, curves, legend, panels, save
+from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table
+
+RADII = {"8/255": 8 / 255, "0.1": 0.1, "0.3": 0.3}
+PAPERS_RADIUS = "0.3"  # of the paper's Fashion-MNIST numbers, by its section 4.1
+# By the paper's protocol: one draw for each image.
+DRAWN = {"fgsm": "FGSM", "pgd": "PGD-10", "pgd:steps=40": "PGD-40"}
+# As expected accuracy. "z_margin:steps=10" beside "pgd" compares the objectives at equal steps.
+EXPECTED = {"margin": "margin-40", "z_margin:steps=10": "z-margin-10", "z_margin": "z-margin-40"}
+
+
+def reproduce(run: Run) -> Table:
+    """Return a table with a row per net and radius: the paper's protocol, the adaptive attacks, their worst case."""
+    [dataset] = run.datasets
+    table = Table(f"The paper's protocol and adaptive attacks on {dataset}: Table 5 of the paper, and ours", ["clean"])
+    adaptive = run.budget.written("adaptive")
+    attacks = [*DRAWN, *EXPECTED, adaptive]
+    pgd: Series = {}
+    worst: Series = {}
+    for place, (label, variant) in enumerate(ABLATION_LABELS):
+        evaluated = run.evaluated(dataset, variant, attacks, ",".join(RADII))
+        clean, *printed = (number / 100 for number in ABLATION_NUMBERS["fashion_mnist"][place])
+        theirs = dict(zip(("fgsm", "pgd"), printed, strict=True))
+        pgd[label] = [(0.0, evaluated.number("clean")["value"])]
+        worst[label] = [(0.0, evaluated.number("clean", what="expected_accuracy")["value"])]
+        for text, radius in RADII.items():
+            row, is_papers = f"{label}, {text}", text == PAPERS_RADIUS
+            table.add(row, "clean", evaluated.number("clean"), clean if is_papers else None)
+            for attack, column in DRAWN.items():
+                table.add(row, column, evaluated.number(attack, radius), theirs.get(attack) if is_papers else None)
+            for attack, column in {**EXPECTED, adaptive: "adaptive"}.items():
+                table.add(row, f"{column}, expected", evaluated.number(attack, radius, "expected_accuracy"))
+            left = evaluated.worst_case(attacks, radius)
+            table.add(row, "worst case, expected", left)
+            queries = evaluated.number("z_margin", radius, "n_query_accuracy")["100"]
+            table.add(row, "z-margin-40, 100 queries", queries)
+            pgd[label].append((radius, evaluated.number("pgd", radius)["value"]))
+            worst[label].append((radius, left["value"]))
+    table.notes = run.notes(dataset, ABLATION_LABELS, ["adaptive"])
+    figure, axes = panels(2)
+    curves(axes[0], pgd, "PGD-10, the paper's protocol", "epsilon", logarithmic=False)
+    curves(axes[1], worst, "worst case of all attacks, expected", "epsilon", logarithmic=False)
+    legend(axes[-1])
+    save(figure, run.report_dir, "fashion_mnist")
+    return table
