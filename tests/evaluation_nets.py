@@ -93,7 +93,7 @@ def write_model_dir(directory, steps=False):
     model.fit(training.images / np.float32(255), training.labels, epochs=4, batch_size=50, verbose=0)
     found = ModelDirectory(directory)
     found.path.mkdir(parents=True)
-    found.write_config(config, training)
+    found.write_config(config, training, model)
     found.write_metrics([{"epoch": 3, "val_accuracy": 0.5}])
     save_model(model, found.best)
     save_model(model, found.last)

@@ -440,7 +440,9 @@ def test_a_folder_of_which_an_image_changed_is_another_evaluation(model_dir, tmp
     shutil.copytree(model_dir, model)
     config = dataclasses.replace(ModelDirectory(model).train_config(), dataset=f"folder:{folder}")
     ModelDirectory(model).config.unlink()
-    ModelDirectory(model).write_config(config, load_examples(config, "train"))
+    ModelDirectory(model).write_config(
+        config, load_examples(config, "train"), load_model(ModelDirectory(model_dir).best)
+    )
     wanted = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=4)
     evaluate(wanted, model, tmp_path / "report")
     before = contents(tmp_path / "report")

@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from wca_tf.core.options import check_options, option, options_of
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import check_declared, check_options, option, options_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +66,7 @@ class Attack(abc.ABC):
     text: str = dataclasses.field(default="", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_declared(self, known=("text",))
         check_options(self)
 
     def __call__(
@@ -149,7 +151,18 @@ class Attack(abc.ABC):
         """The text of the attack in `--attacks`: as it was written, or as it could be written."""
         from wca_tf.attacks import spell_attack
 
-        return self.text or spell_attack(self)
+        return self.text if self.text and self._is_as_written() else spell_attack(self)
+
+    def _is_as_written(self) -> bool:
+        """Return whether the text gives these options; it does not after a change by `dataclasses.replace`."""
+        from wca_tf.attacks import parse_attack
+
+        try:
+            written = parse_attack(self.text, eot_samples=self.eot_samples).options()
+        except InputError:  # the class can no longer be imported
+            return True
+        # The source is a net in place of its directory, once it is read.
+        return all(value == written[name] for name, value in self.options().items() if name != "source")
 
 
 @dataclasses.dataclass(frozen=True)

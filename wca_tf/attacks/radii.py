@@ -1,6 +1,7 @@
 """Radii of attacks, as written in `--epsilons`. This module is free of TensorFlow."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -47,11 +48,11 @@ def parse_radii(text: str | Sequence[str | float]) -> list[Radius]:
 def parse_epsilon(text: str, flag: str) -> float:
     """Return the radius in a text; raise InputError, with the name of the flag, unless it is a number of 0 or more."""
     try:
-        epsilon = float(Fraction(text))
+        epsilon = float(Fraction(text)) if "/" in text else float(text)
     except (ValueError, ZeroDivisionError, OverflowError):
         raise InputError(f"expected {flag} as numbers or fractions such as 8/255, received {text!r}") from None
-    if not epsilon >= 0:
-        raise InputError(f"expected {flag} of 0 or more, received {text}")
+    if not 0 <= epsilon < math.inf:
+        raise InputError(f"expected {flag} of 0 or more, and finite, received {text}")
     return epsilon
 
 
@@ -61,7 +62,10 @@ def listed(value: Any, flag: str) -> list[Any]:
     Raises:
         InputError: there are no items, or an item is there twice.
     """
-    items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else list(value)
+    if isinstance(value, str):
+        items = [item.strip() for item in value.split(",") if item.strip()]
+    else:
+        items = list(value) if isinstance(value, Iterable) else []
     if not items:
         raise InputError(f"expected a comma-separated list in {flag}, received {value!r}")
     if len(set(items)) < len(items):

@@ -77,7 +77,7 @@ def _evaluate_file(config: EvaluateConfig) -> None:
 
 
 def _data_config(config: EvaluateConfig) -> DataConfig:
-    """Which images --model is evaluated on."""
+    """Return the configuration of the images that --model is evaluated on."""
     if not flags.FLAGS.dataset:
         raise InputError("expected --dataset=NAME with --model, whose images it is evaluated on")
     where = config.tfds_data_dir or DataConfig.tfds_data_dir

@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def list_experiments() -> str:
-    """What each experiment is of, what it needs and costs, and its command."""
+    """Return a description of each experiment: its table of the paper, its data and cost, and its command."""
     lines = []
     for name, experiment in EXPERIMENTS.items():
         lines += [

@@ -78,6 +78,21 @@ def options_of(declaration: type) -> dict[str, "dataclasses.Field[Any]"]:
     return {field.name: field for field in dataclasses.fields(declaration) if "bounds" in field.metadata}
 
 
+def check_declared(declared: Any, known: tuple[str, ...] = ()) -> None:
+    """Raise InputError when a declaration has something that is not an option: records and names would not tell it.
+
+    Args:
+        declared: the declaration.
+        known: fields that are not options.
+    """
+    kind = type(declared)
+    others = [field.name for field in dataclasses.fields(kind) if field.name not in (*options_of(kind), *known)]
+    if others:
+        raise InputError(f"expected every field of {kind.__name__} to be an option(...), received {', '.join(others)}")
+    if "__dataclass_params__" not in vars(kind) or not vars(kind)["__dataclass_params__"].frozen:
+        raise InputError(f"expected @dataclasses.dataclass(frozen=True) before class {kind.__name__}")
+
+
 def check_options(declared: Any, prefix: str = "") -> None:
     """Raise InputError for an option out of its bounds, or for a number or a bool of another type than its default.
 
@@ -86,7 +101,13 @@ def check_options(declared: Any, prefix: str = "") -> None:
         prefix: stands before the option's name in the error, such as "--".
     """
     for name, field in options_of(type(declared)).items():
-        check_value(prefix + name, getattr(declared, name), field)
+        value = getattr(declared, name)
+        if isinstance(value, numbers.Number) and hasattr(value, "item"):  # NumPy's, which JSON does not know
+            value = value.item()
+            object.__setattr__(declared, name, value)
+        if isinstance(field.default, str) and (value is None or isinstance(value, numbers.Number)):
+            raise InputError(f"expected {prefix}{name} to be text, received {value!r}")
+        check_value(prefix + name, value, field)
 
 
 def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
@@ -172,6 +193,18 @@ def with_tables(text: str, tables: Mapping[str, str]) -> str:
         if mark:
             text = f"{before}{mark}\n{table}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
     return text
+
+
+def made(declaration: type[T], text: str, options: Mapping[str, Any]) -> T:
+    """Return the object that a declaration makes of its options.
+
+    Raises:
+        InputError: the class is abstract, or needs an argument that is not an option with a default.
+    """
+    try:
+        return declaration(text=text, **options)  # type: ignore[call-arg]
+    except TypeError as error:
+        raise InputError(f"expected {text} to be a class with defaults for its options: {one_line(error)}") from None
 
 
 def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from wca_tf.core.options import check_options, options_of
+from wca_tf.core.options import check_declared, check_options, options_of
 from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.nets.backbones.layer_factory import LayerFactory
 
@@ -71,6 +71,7 @@ class Defence(abc.ABC):
     text: str = dataclasses.field(default="", repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_declared(self, known=("text",))
         check_options(self)
 
     @abc.abstractmethod

@@ -5,7 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from wca_tf.attacks import Attack
+from wca_tf.core.errors import InputError
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.report_object import Report
@@ -19,7 +22,7 @@ def evaluate(
     attacks: str | Attack | Sequence[str | Attack] = EvaluateConfig.attacks,
     epsilons: float | str | Sequence[float | str] = EvaluateConfig.epsilons,
     report_dir: str | Path | None = None,
-    name: str = "keras model",
+    name: str = "",
     **options: Any,
 ) -> Report:
     """Attack a net on images in memory, and judge the adversarial images.
@@ -34,13 +37,17 @@ def evaluate(
             "l2:0.5".
         report_dir: directory for results.json, report.html, model_card.md and examples.npz. An evaluation that was
             stopped continues there, and other attacks are added. `None`: no files are kept.
-        name: the model's name in the report.
+        name: the model's name in the report. `report_dir` knows a target by this name, and a Keras model by its weights
+            and its configuration: a change of a Python attribute alone is not seen.
         options: other fields of `EvaluateConfig`, such as eot_samples, seed, checklist; num_examples is 0 by default,
             for all images.
 
     Raises:
         InputError: images, labels, attacks or the model cannot be used, or the directory belongs to another evaluation.
     """
+    if report_dir is not None and not name and not isinstance(model, keras.Model):
+        raise InputError("expected name=..., by which report_dir knows a target from another")
+    name = name or "keras model"
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
         return Report(runner.evaluate_model(model, images, labels, config, report_dir, name))

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.attack import Attack, AttackResult
 from wca_tf.attacks.run import perturbed
+from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.judging import judge
@@ -21,6 +22,10 @@ def attack_and_judge(
 ) -> AttackResult:
     """Return the result of `Attack.__call__`, which describes the arguments."""
     images, labels = np.asarray(images), np.asarray(labels)
+    if images.dtype != np.uint8:
+        if not np.issubdtype(images.dtype, np.floating):
+            raise InputError(f"expected uint8 images, or float images in [0, 1], received {images.dtype}")
+        images = images.astype(np.float32)
     target = as_target(model, images.shape[1:])
     images = to_float(tf.constant(images))
     indices = np.arange(len(images)) if indices is None else indices

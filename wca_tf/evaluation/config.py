@@ -66,7 +66,7 @@ class EvaluateConfig:
     def parsed_attacks(self) -> tuple[Attack, ...]:
         """The attacks, in order; raises InputError for an unknown one."""
         return tuple(
-            item if isinstance(item, Attack) else parse_attack(item, eot_samples=self.eot_samples)
+            item if isinstance(item, Attack) else parse_attack(_text(item), eot_samples=self.eot_samples)
             for item in listed(self.attacks, "--attacks")
         )
 
@@ -92,3 +92,10 @@ class EvaluateConfig:
             if not any(radius.norm in (None, norm) for radius in radii):
                 raise InputError(f"expected a radius in {norm} among --epsilons, received {self.epsilons}")
         return tuple(radii)
+
+
+def _text(item: Any) -> str:
+    """Return an item of `attacks` that is text; raise InputError for one that is neither text nor an attack."""
+    if not isinstance(item, str):
+        raise InputError(f"expected attacks as text or as attack objects, received {item!r}")
+    return item

@@ -14,6 +14,7 @@ from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 2  # of results.json
+STREAMS = ("random_state", "seed_generator_state")  # weights that move with every call, and decide no number
 # Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
     "model_dir": "another directory of a model",
@@ -36,7 +37,8 @@ def digest_of_net(model: keras.Model) -> str:
         described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
     architecture = json.dumps(described, sort_keys=True, default=str)
     return files.sha256_of_arrays(
-        np.frombuffer(architecture.encode(), np.uint8), *(np.asarray(weight) for weight in model.weights)
+        np.frombuffer(architecture.encode(), np.uint8),
+        *(np.asarray(weight) for weight in model.weights if not weight.path.endswith(STREAMS)),
     )
 
 

@@ -62,7 +62,7 @@ def load_classifier(path: Path) -> keras.Model:
         raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None
     last: Any = model.layers[-1] if getattr(model, "layers", None) else None
     if isinstance(last, keras.layers.Softmax) and getattr(model, "outputs", None):
-        model = keras.Model(model.inputs, call_behind(model.outputs[0]).inputs)
+        model = keras.Model(model.inputs[0], call_behind(model.outputs[0]).inputs[0])
     elif getattr(last, "activation", None) is keras.activations.softmax:
         last.activation = keras.activations.linear
     else:

@@ -80,11 +80,14 @@ def _evaluate_model_dir(
     strategy: tf.distribute.Strategy,
     searches: Searches | None,
 ) -> dict[str, Any]:
+    described_before = describe_model(ModelDirectory(model_dir))
     directory, model, examples = _load(config, model_dir)
     train_config = directory.train_config()
+    if describe_model(directory) != described_before:
+        raise InputError(f"{directory.path} is being trained, and its model has just changed: evaluate it again")
     identity = {
         "model_dir": str(directory.path.resolve()),
-        "model": describe_model(directory),
+        "model": described_before,
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": config.identity(),
     }
@@ -167,6 +170,8 @@ def evaluate_model(
     images, labels = np.asarray(images), np.asarray(labels)
     check_images(images)
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
+    if not isinstance(model, keras.Model) and not hasattr(model, "logits"):
+        raise InputError(f"expected a Keras model or a target, received {type(model).__name__}")
     target = target_of(model, images.shape[1:]) if isinstance(model, keras.Model) else model
     names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
@@ -221,8 +226,12 @@ def _evaluate(
 def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
     """Return the results of a measure; the stored results where they are complete, or where it is not asked for."""
     stored, config = evaluation.stored, evaluation.config
-    if measure.gives_outcomes or (measure.is_asked(config) and not (stored and measure.is_complete(stored, config))):
-        return measure.measure(evaluation)
+    complete = bool(stored) and measure.is_complete(stored, config) and not measure.follows_attacks
+    if measure.gives_outcomes or (measure.is_asked(config) and not complete):
+        found = measure.measure(evaluation)
+        if not set(found) <= set(measure.keys):
+            raise InputError(f"expected {type(measure).__name__} to give {measure.keys}, received {tuple(found)}")
+        return found
     return {**measure.absent(), **{key: stored[key] for key in measure.keys if key in stored}}
 
 

@@ -1,4 +1,4 @@
-"""What the paper's tables compare, and every number it prints, in %: the one place that has them.
+"""The rows of the paper's tables, and every number that it prints; no other module has them.
 
 A net is (label, variant of settings.VARIANTS); radii are written as in the paper.
 """

@@ -1,4 +1,4 @@
-"""What experiments share: nets by data set and variant, trained when missing, and their evaluations.
+"""The parts that experiments share: nets by data set and variant, trained when missing, and their evaluations.
 
 models_dir/
     DATASET-SCALE-VARIANT/    a directory of bin/train, with its evaluations; experiments share them

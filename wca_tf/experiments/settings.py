@@ -1,4 +1,4 @@
-"""What an experiment trains and attacks at each scale. This module is free of TensorFlow.
+"""The nets that an experiment trains at each scale, and the attacks that it makes. This module is free of TensorFlow.
 
 The scale "paper" has the paper's settings. Every table states how the settings of another scale differ from them.
 """

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from wca_tf.core.errors import InputError
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.targets import HeadNoiseTarget
 
 DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covariance has fewer dimensions than classes
@@ -57,6 +58,8 @@ class BottleneckNet(StochasticClassifier):
             )
         if not 0 <= weight_decay < math.inf:
             raise InputError(f"expected weight_decay of 0 or more, received {weight_decay}")
+        if noise_layers_of(backbone):
+            raise InputError("expected a backbone without layers of noise, which a NoisyNet draws for; received one")
         self.feature_dim = feature_dim
         self.bottleneck_activation = bottleneck_activation
         self.weight_decay = weight_decay

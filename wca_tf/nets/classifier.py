@@ -97,7 +97,8 @@ class StochasticClassifier(DistributedModel):
 
     def target(self) -> AnyTarget:
         """Return the target for attacks on the net; it stays valid while the net goes on training."""
-        return RandomNetTarget(self.logits, noise_free_logits=self.noise_free_logits)
+        has_noise_free_net = type(self).noise_free_logits is not StochasticClassifier.noise_free_logits
+        return RandomNetTarget(self.logits, noise_free_logits=self.noise_free_logits if has_noise_free_net else None)
 
     def with_backbone(self, backbone: keras.Model) -> "StochasticClassifier":
         """Return the net on another backbone, built; the layers after the backbone are shared with this net."""

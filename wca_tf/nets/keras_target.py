@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.seeds import fold_in
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget
 
@@ -32,25 +33,40 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     """
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
 
+    probe = tf.concat([tf.random.stateless_uniform([4, *image_shape], [0, 0]), *_grey(image_shape)], axis=0)
+    is_ours = isinstance(model, StochasticClassifier)  # whose random stream a call without a seed would move
+    if not is_ours and noise_layers_of(model):
+        raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
+    # The first call makes the generators of a net that is not built.
+    _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=False))
     streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
 
     def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         if seed is not None:
             for number, stream in enumerate(streams):
                 stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
+        if isinstance(model, StochasticClassifier):
+            return model.logits(images, seed)
         return tf.cast(model(images, training=False), tf.float32)
 
     if isinstance(model, StochasticClassifier):
         target = model.target()
     else:
-        scale = tf.zeros([logits(tf.zeros([1, *image_shape])).shape[-1], 1])
+        scale = tf.zeros([logits(probe[:1]).shape[-1], 1])
         target = HeadNoiseTarget(logits, tf.identity, scale)
-    probe = tf.random.stateless_uniform([4, *image_shape], [0, 0])
-    features = target.features(probe)
-    if not isinstance(model, StochasticClassifier):
-        _check_logits(features.numpy())
-    deterministic = np.allclose(features, target.features(probe), rtol=1e-4, atol=1e-5)
-    return target if deterministic else RandomNetTarget(logits)
+    same = [_same(*(target.features(probe) for _ in range(2)))]
+    same += [_same(*(target.logits(target.features(probe), make_seed(0), 1) for _ in range(2)))]
+    return target if all(same) else RandomNetTarget(logits)
+
+
+def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
+    """Return a black image and a white one: noise may act on such images alone."""
+    return [tf.zeros([1, *image_shape]), tf.ones([1, *image_shape])]
+
+
+def _same(first: tf.Tensor, again: tf.Tensor) -> bool:
+    """Return whether two answers are the same up to rounding, which is of float32, or of the net's own precision."""
+    return bool(np.allclose(first, again, rtol=1e-5, atol=1e-6, equal_nan=True))
 
 
 def as_target(model: Any, image_shape: tuple[int, ...]) -> AnyTarget:
@@ -86,7 +102,12 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
     return shape
 
 
-def _check_logits(outputs: np.ndarray) -> None:
+def _check_outputs(outputs: Any) -> None:
+    """Raise InputError unless the outputs are logits [B, C] in one tensor."""
+    if not hasattr(outputs, "shape") or len(outputs.shape) != 2:
+        received = f"shape {tuple(outputs.shape)}" if hasattr(outputs, "shape") else type(outputs).__name__
+        raise InputError(f"expected a net that returns logits [B, C] in one tensor, received {received}")
+    outputs = np.asarray(outputs, np.float32)
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
         raise InputError(
             "expected a net that returns logits, received one that returns probabilities: remove its softmax "

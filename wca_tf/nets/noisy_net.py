@@ -5,6 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.core.errors import InputError
+from wca_tf.core.keras_graph import is_called_once
 from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import Draws, drawing, noise_layers_of
@@ -29,6 +31,8 @@ class NoisyNet(StochasticClassifier):
         self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
         self.stream = RandomStream(self.seed, name="stream")
         self.noise_layers = noise_layers_of(backbone)
+        if not all(map(is_called_once, self.noise_layers)):
+            raise InputError("expected each layer of noise to be called once, received one called twice")
         for number, layer in enumerate(self.noise_layers):
             layer.number = number
         self.report_means()

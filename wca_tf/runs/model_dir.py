@@ -78,6 +78,9 @@ class ModelDirectory:
                     f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
                     "name another --model_dir"
                 )
+        options = self.read_config().get("defence_options")
+        if options not in (None, config.parsed_defence.options()):
+            raise InputError(f"{self.path} holds a run of {config.defence} with other defaults, {options}")
 
     def check_same_dataset(self, examples: Examples, training: bool = False) -> None:
         """Raise InputError when the classes or the image shape differ from those of the training images.
@@ -89,10 +92,17 @@ class ModelDirectory:
             if stored.get(name) != value:
                 raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
 
-    def write_config(self, config: TrainConfig, training: Examples) -> None:
+    def write_config(self, config: TrainConfig, training: Examples, model: StochasticClassifier) -> None:
         """Write config.json."""
-        dataset = _describe_dataset(training, training=True)
-        contents = {"schema": SCHEMA, "config": dataclasses.asdict(config), "dataset": dataset, "versions": versions()}
+        described = keras.saving.serialize_keras_object(model)
+        contents = {
+            "schema": SCHEMA,
+            "config": dataclasses.asdict(config),
+            "defence_options": config.parsed_defence.options(),
+            "dataset": _describe_dataset(training, training=True),
+            "modules": sorted({type(model).__module__, *_modules(described)}),
+            "versions": versions(),
+        }
         files.write_json(self.config, contents)
 
     def read_config(self) -> dict[str, Any]:
@@ -173,6 +183,7 @@ def load_model(path: Path) -> StochasticClassifier:
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
     try:
+        _import_recorded(path)
         import_classes(path)
         model = keras.models.load_model(path)
     except Exception as error:  # Keras passes on any error of its zip, JSON and HDF5 readers
@@ -182,6 +193,15 @@ def load_model(path: Path) -> StochasticClassifier:
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
     return model
+
+
+def _import_recorded(path: Path) -> None:
+    """Import the modules that config.json of the file's model directory names: a net's class may be a user's."""
+    for directory in (path.parent, path.parent.parent):
+        config = directory / "config.json"
+        recorded = files.read_json(config).get("modules", []) if config.exists() else []
+        for module in recorded:
+            importlib.import_module(module)
 
 
 def import_classes(path: Path) -> None:

@@ -103,7 +103,7 @@ def _train_in(
             model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
         synchronise_batch_normalisation(model, strategy)
         if not directory.config.exists():
-            directory.write_config(config, training)
+            directory.write_config(config, training, model)
         _fit(model, config, directory, training, validation, strategy)
         directory.backup.replace(directory.last)
         shutil.rmtree(directory.backup.parent)
@@ -122,6 +122,11 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
     request = NetRequest(shape, num_classes, pixel_mean, pixel_std, config.backbone, config.precision, config.seed)
     with keras_seed(config.seed):
         model = config.parsed_defence.build(request)
+        if not isinstance(model, StochasticClassifier) or not model.means:
+            raise InputError(
+                f"expected {config.defence} to build a StochasticClassifier that has called report_means, received "
+                f"{type(model).__name__}"
+            )
         model.build((None, *shape))
     model.defence = config.defence
     steps = config.epochs * (len(training) // config.batch_size)

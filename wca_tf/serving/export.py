@@ -10,16 +10,19 @@ export_dir/
 """
 
 import errno
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.paths import expand_user
+from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.runs.model_dir import ModelDirectory, load_model, versions
@@ -117,6 +120,8 @@ def _check(
     """Return the image shape as a tuple; raise InputError for arguments that are not valid."""
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net that bin/train makes, received {type(model).__name__}")
+    if type(model).noise_free_logits is StochasticClassifier.noise_free_logits:
+        raise InputError(f"expected a net with noise_free_logits, received {type(model).__name__}")
     if not model.built:
         raise InputError("expected a trained model, received one that has not been built")
     if type(version) is not int or version < 1:
@@ -129,6 +134,10 @@ def _check(
     if len(class_names) != model.num_classes or not all(isinstance(name, str) for name in class_names):
         raise InputError(f"expected {model.num_classes} class names, received {list(class_names)!r}")
     height, width, channels = image_shape
+    images = tf.random.stateless_uniform([2, height, width, channels], [0, 0])
+    for logits in (model.noise_free_logits, functools.partial(model.logits, seed=make_seed(0))):
+        if not np.allclose(logits(images), logits(images), rtol=1e-4, atol=1e-5):
+            raise InputError("expected a net whose noise follows from its seed, received one that answers differently")
     return height, width, channels
 
 

@@ -1,5 +1,6 @@
 """The net under attacks: `attacks` and `worst_case` of results.json. Attacks of earlier evaluations are kept."""
 
+import dataclasses
 from typing import Any
 
 from wca_tf.attacks import parse_attack
@@ -72,7 +73,11 @@ def trials_of(config: EvaluateConfig) -> list[Trial]:
 def trial_of(row: dict[str, Any], config: EvaluateConfig) -> Trial:
     """Return the trial of a row of results.json; raise InputError for an attack that is not known here."""
     asked = {attack.name: attack for attack in config.parsed_attacks}  # an attack object may not be importable
-    attack = asked.get(row["name"]) or parse_attack(row["name"], eot_samples=config.eot_samples)
+    attack = asked.get(row["name"])
+    if attack is None:
+        attack = parse_attack(row["name"], eot_samples=config.eot_samples)
+        told = {name: row["config"][name] for name in attack.options() if name in row["config"]}
+        attack = dataclasses.replace(attack, **told)  # an attack object may have had other draws
     return Trial(attack, row["epsilon"])
 
 
@@ -91,8 +96,10 @@ def _is_kept(row: dict[str, Any], config: EvaluateConfig) -> bool:
     """Return whether a stored attack is up to date or can be made again; print a line for one that is left out."""
     source = row["config"].get("source")
     if not _is_known(row, config):
-        print(f"left out: {row['name']}, which cannot be imported")
-        return False
+        raise InputError(
+            f"expected the attack {row['name']} of this report, for the worst case: import its module, give it among "
+            "the attacks, or name another report_dir"
+        )
     if trial_of(row, config).made(row["config"]) or not source or ModelDirectory(expand_user(source)).best.exists():
         return True
     print(f"left out: {row['name']}, which is of an older algorithm, and whose source is no longer there")

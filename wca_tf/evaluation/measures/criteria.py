@@ -156,6 +156,8 @@ def _random(evidence: Evidence) -> Verdict:
     """Return whether no random point is mostly wrong, on images that the net mostly gets right under PGD."""
     found, images = int((evidence.random < 0.5).sum()), len(evidence.random)
     points = parse_attack(evidence.searches.random_sampling).passes
+    if not images:
+        return None, f"{STANDARD} leaves no image at P(correct) ≥ ½"
     said = f"{points:,} points bring {found} of the {images} images that {STANDARD} leaves at P(correct) ≥ ½ below it"
     return found == 0, f"{said} (the paper: 1,000 points, on images that FGSM brings to an error)"
 

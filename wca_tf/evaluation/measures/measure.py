@@ -61,10 +61,12 @@ class Measure(abc.ABC):
         keys: the keys that the measure adds to results.json.
         gives_outcomes: whether it adds to `Evaluation.outcomes`. If so, it runs each time, and continues from its
             records.
+        follows_attacks: whether it is measured again when attacks are added.
     """
 
     keys: ClassVar[tuple[str, ...]]
     gives_outcomes: ClassVar[bool] = False
+    follows_attacks: ClassVar[bool] = True
 
     @abc.abstractmethod
     def measure(self, evaluation: Evaluation) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.planted_net import PlantedNet, Reach, Surroundings
 from wca_tf.nets.targets import AnyTarget, answers_alike, is_gaussian
 
-PLANTED_ALGORITHM = 2  # increase it with every change of the test: stored results are made again
+PLANTED_ALGORITHM = 3  # increase it with every change of the test: stored results are made again
 IMAGES = 10
 CLEAN_CLASS = np.array([0])  # the class that the planted net gives the clean image
 # An attack may miss this many planted images, above all an attack of a single step. The number is the same where fewer
@@ -81,6 +81,7 @@ class PlantedExamples(Measure):
     """For every attack of the evaluation and of the checklist, the number of planted images that it finds."""
 
     keys = ("planted",)
+    follows_attacks = False  # `is_complete` knows the attacks
 
     def is_asked(self, config: EvaluateConfig) -> bool:
         return config.checklist
@@ -211,7 +212,7 @@ def _can_find(attack: Attack) -> bool:
 
     An attack that looks at another net cannot. Random points cannot, because the planted image is chosen outside them.
     """
-    return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and attack.source is not None))
+    return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and bool(attack.source)))
 
 
 def _look(attack: Attack, surroundings: Surroundings, norm: str, epsilon: float) -> _Look | None:

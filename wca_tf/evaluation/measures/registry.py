@@ -20,6 +20,8 @@ def register_measure(measure: Measure) -> None:
     Raises:
         InputError: one of its keys is a key of results.json already.
     """
+    if not isinstance(measure, Measure):
+        raise InputError(f"expected an object of a class derived from Measure, received {measure!r}")
     taken = {key for other in (*_of_this_package(), *_registered) if other.keys != measure.keys for key in other.keys}
     taken |= {key for other in _of_this_package() for key in other.keys}
     if clash := sorted(taken & set(measure.keys)):
