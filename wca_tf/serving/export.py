@@ -69,6 +69,7 @@ def export(
     """
     shape = _check(model, image_shape, class_names, version)
     signatures = Signatures(model, shape, tuple(class_names))
+    _check_noise_follows_seed(model, shape)
     manifest = {
         "schema": SCHEMA,
         "version": version,
@@ -134,11 +135,15 @@ def _check(
     if len(class_names) != model.num_classes or not all(isinstance(name, str) for name in class_names):
         raise InputError(f"expected {model.num_classes} class names, received {list(class_names)!r}")
     height, width, channels = image_shape
-    images = tf.random.stateless_uniform([2, height, width, channels], [0, 0])
+    return height, width, channels
+
+
+def _check_noise_follows_seed(model: StochasticClassifier, image_shape: tuple[int, int, int]) -> None:
+    """Raise InputError for a net with other noise, whose random state would be in the files."""
+    images = tf.random.stateless_uniform([2, *image_shape], [0, 0])
     for logits in (model.noise_free_logits, functools.partial(model.logits, seed=make_seed(0))):
         if not np.allclose(logits(images), logits(images), rtol=1e-4, atol=1e-5):
             raise InputError("expected a net whose noise follows from its seed, received one that answers differently")
-    return height, width, channels
 
 
 def _describe_noise(signatures: Signatures) -> dict[str, Any]:
