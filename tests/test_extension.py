@@ -224,6 +224,44 @@ def test_a_defence_of_a_users_own_is_trained_evaluated_and_exported(command, tmp
     assert "signatures: serving_default averaged noise_free image_bytes" in done.out
 
 
+TWO_MODULES = {
+    "toy_net.py": """
+import keras
+from wca_tf.nets.bottleneck_net import BottleneckNet
+
+
+@keras.saving.register_keras_serializable("toy")
+class ToyNet(BottleneckNet):
+    pass
+""",
+    "toy_declaration.py": """
+import dataclasses
+from wca_tf.defences import Defence
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy(Defence):
+    def build(self, request):
+        from toy_net import ToyNet
+
+        return ToyNet(request.make_backbone(), **request.arguments())
+""",
+}
+
+
+@pytest.mark.slow
+def test_a_net_in_another_module_than_its_declaration_is_found_again(command, tmp_path):
+    for name, text in TWO_MODULES.items():
+        (tmp_path / name).write_text(text)
+    small = ("--image_size=25", "--max_train_examples=64", "--batch_size=32", "--epochs=1")
+    done = command("train", "--defence=toy_declaration:Toy", "--model_dir=model", *small, cwd=tmp_path)
+    assert done.code == 0, done.err
+    done = command("evaluate", "--model_dir=model", "--attacks=fgsm", "--num_examples=5", cwd=tmp_path)
+    assert done.code == 0, done.err
+    done = command("export", "--model_dir=model", "--export_dir=served", cwd=tmp_path)
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize(
     ("defence", "told"),
     [
