@@ -128,6 +128,7 @@ def test_more_starts_of_z_margin_leave_no_image_better(target, labelled):
 CASCADE = "adaptive:steps=5:apgd_steps=5:queries=30"
 
 
+@pytest.mark.slow
 def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     images, labels = labelled
     attack = build_attack(CASCADE, 0.05).replace(bound=0.0)

@@ -338,6 +338,10 @@ def softmax_net():
     return with_layers(dense_net(), after=[keras.layers.Softmax()])
 
 
+def sigmoid_net():
+    return with_layers(dense_net(), after=[keras.layers.Activation("sigmoid")])
+
+
 def two_classes():
     return HeadNoiseTarget(lambda images: images, linear_logits, tf.zeros([2, 1]))
 
@@ -351,6 +355,7 @@ def some_labels():
 
 
 REFUSED = {
+    "sigmoid": ({"model": sigmoid_net}, "logits.*sigmoid"),
     "softmax": ({"model": softmax_net}, "logits.*softmax"),
     "label too large": ({"labels": lambda: some_labels() + 1}, "label"),
     "label below zero": ({"labels": lambda: some_labels() - 1}, "label"),
@@ -359,6 +364,8 @@ REFUSED = {
     "labels as text": ({"labels": lambda: some_labels().astype(str)}, "whole numbers"),
     "one-hot labels": ({"labels": lambda: np.eye(10, dtype=int)[some_labels()]}, "labels"),
     "labels in a column": ({"labels": lambda: some_labels()[:, np.newaxis]}, "labels"),
+    "a label for all images": ({"labels": 3}, "labels"),
+    "labels in rows of different lengths": ({"labels": [[1, 2], *([[3]] * 29)]}, "different lengths"),
     "fewer labels": ({"labels": lambda: some_labels()[:7]}, "label for each"),
     "no images": ({"images": lambda: some_images()[:0], "labels": lambda: some_labels()[:0]}, "N > 0"),
     "flat images": ({"images": lambda: some_images().reshape(30, -1)}, r"\[N, H, W, channels\]"),

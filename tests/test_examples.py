@@ -14,7 +14,12 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+LONG = ("train_attack_export",)  # a minute; what it calls has tests of its own
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in LONG), id=p.stem) for p in EXAMPLES]
+)
 def test_an_example_runs(path, root, command_environment, tmp_path):
     environment = {**command_environment, "PYTHONPATH": str(root), "TF_NUM_INTRAOP_THREADS": "1"}
     done = subprocess.run(

@@ -1,6 +1,8 @@
 """What could be taken for something else: attacks, nets and noise that change without a change of their name."""
 
 import dataclasses
+import json
+import shutil
 
 import keras
 import numpy as np
@@ -15,6 +17,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.defences import Defence
 from wca_tf.evaluation.attack_call import attack_and_judge
 from wca_tf.evaluation.identity import digest_of_net
+from wca_tf.evaluation.measures import registry
 from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.keras_target import target_of
@@ -205,8 +208,6 @@ class WorstOfAll(Measure):
 
 
 def test_a_measure_of_the_attacks_is_made_again_when_attacks_are_added(net, images, tmp_path, monkeypatch):
-    from wca_tf.evaluation.measures import registry
-
     monkeypatch.setattr(registry, "_registered", [WorstOfAll()])
     options = {"report_dir": tmp_path / "report", "epsilons": 0.3, "eot_samples": 2}
     weak = wca_tf.evaluate(net, *images, attacks="random_sampling:points=1", **options)
@@ -230,9 +231,6 @@ def test_a_defence_that_builds_another_net_is_refused_before_training(tmp_path, 
 
 
 def test_a_run_whose_defence_has_other_defaults_now_is_refused(trained, tiny_config, tmp_path):
-    import json
-    import shutil
-
     copy = shutil.copytree(trained, tmp_path / "copy")
     stored = json.loads((copy / "config.json").read_text())
     assert stored["defence_options"]["weight_decay"] == 1e-4 and "wca_tf.defences.wca.net" in stored["modules"]

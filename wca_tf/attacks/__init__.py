@@ -11,7 +11,7 @@ from typing import Any
 from wca_tf.attacks.attack import Attack, AttackResult, BallAttack
 from wca_tf.attacks.declarations import ADAPTIVE, ATTACKS
 from wca_tf.core.errors import InputError
-from wca_tf.core.options import class_from_outside, made, option, options_of, parse_options, spell
+from wca_tf.core.options import build_declared, class_from_outside, option, options_of, parse_options, spell
 
 __all__ = [
     "ATTACKS",
@@ -46,12 +46,13 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
     if name not in ATTACKS and assignments and "=" not in assignments[0]:
         cls = class_from_outside(name, assignments[0], Attack)  # type: ignore[type-abstract]
         options = parse_options(cls, f"{name}:{cls.__name__}", assignments[1:], defaults)
-        return made(cls, text, options)
+        return build_declared(cls, text, options)
     if name not in ATTACKS:
         known = ", ".join(ATTACKS)
         raise InputError(f"expected an attack among {known}, or module:Class; received {name!r}")
     named = ATTACKS[name]
-    return made(named.kind, text, parse_options(named.kind, name, assignments, {**defaults, **named.defaults}))
+    options = parse_options(named.kind, name, assignments, {**defaults, **named.defaults})
+    return build_declared(named.kind, text, options)
 
 
 def spell_attack(attack: Attack) -> str:

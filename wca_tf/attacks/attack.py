@@ -66,7 +66,7 @@ class Attack(abc.ABC):
     text: str = dataclasses.field(default="", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_declared(self, known=("text",))
+        check_declared(self)
         check_options(self)
 
     def __call__(

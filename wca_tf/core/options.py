@@ -78,15 +78,10 @@ def options_of(declaration: type) -> dict[str, "dataclasses.Field[Any]"]:
     return {field.name: field for field in dataclasses.fields(declaration) if "bounds" in field.metadata}
 
 
-def check_declared(declared: Any, known: tuple[str, ...] = ()) -> None:
-    """Raise InputError when a declaration has something that is not an option: records and names would not tell it.
-
-    Args:
-        declared: the declaration.
-        known: fields that are not options.
-    """
+def check_declared(declared: Any) -> None:
+    """Raise InputError when a field is not an option, apart from `text`: neither names nor records would tell it."""
     kind = type(declared)
-    others = [field.name for field in dataclasses.fields(kind) if field.name not in (*options_of(kind), *known)]
+    others = [field.name for field in dataclasses.fields(kind) if field.name not in (*options_of(kind), "text")]
     if others:
         raise InputError(f"expected every field of {kind.__name__} to be an option(...), received {', '.join(others)}")
     if "__dataclass_params__" not in vars(kind) or not vars(kind)["__dataclass_params__"].frozen:
@@ -195,8 +190,8 @@ def with_tables(text: str, tables: Mapping[str, str]) -> str:
     return text
 
 
-def made(declaration: type[T], text: str, options: Mapping[str, Any]) -> T:
-    """Return the object that a declaration makes of its options.
+def build_declared(declaration: type[T], text: str, options: Mapping[str, Any]) -> T:
+    """Return the declared attack or defence with these options.
 
     Raises:
         InputError: the class is abstract, or needs an argument that is not an option with a default.

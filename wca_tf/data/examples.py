@@ -1,6 +1,7 @@
 """A checked set of labelled images in memory, and its parts."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +32,9 @@ class Examples:
 
     def __post_init__(self) -> None:
         check_images(self.images)
+        check_labels(self.labels, len(self.class_names))
         if len(self.labels) != len(self.images):
             raise InputError(f"expected a label for each of {len(self.images)} images, received {len(self.labels)}")
-        check_labels(self.labels, len(self.class_names))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -78,6 +79,14 @@ class Examples:
         if not 0 < num_validation < len(self):
             raise InputError(f"expected images for training and for validation: {len(self)} were split at {share}")
         return self.take(order[num_validation:][: most or None]), self.take(order[:num_validation])
+
+
+def as_arrays(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels as NumPy arrays; raise InputError for lists whose rows differ in length."""
+    try:
+        return np.asarray(images), np.asarray(labels)
+    except ValueError:
+        raise InputError("expected arrays of images and of labels, received rows of different lengths") from None
 
 
 def check_images(images: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.options import class_from_outside, made, option, parse_options, spell
+from wca_tf.core.options import build_declared, class_from_outside, option, parse_options, spell
 from wca_tf.defences.defence import Defence, NetRequest
 
 __all__ = ["Defence", "NetRequest", "defence_names", "option", "parse_defence", "spell_defence"]
@@ -53,7 +53,7 @@ def parse_defence(text: str) -> Defence:
         name, assignments = f"{name}:{declaration.__name__}", assignments[1:]
     else:
         raise InputError(f"expected a defence among {', '.join(defence_names())}, or module:Class; received {name!r}")
-    return made(declaration, text, parse_options(declaration, name, assignments, {}))
+    return build_declared(declaration, text, parse_options(declaration, name, assignments, {}))
 
 
 def spell_defence(defence: Defence) -> str:

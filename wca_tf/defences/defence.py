@@ -71,7 +71,7 @@ class Defence(abc.ABC):
     text: str = dataclasses.field(default="", repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_declared(self, known=("text",))
+        check_declared(self)
         check_options(self)
 
     @abc.abstractmethod

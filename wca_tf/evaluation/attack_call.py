@@ -10,6 +10,7 @@ from wca_tf.attacks.run import perturbed
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
+from wca_tf.data.examples import as_arrays
 from wca_tf.evaluation.judging import judge
 from wca_tf.nets.keras_target import as_target
 from wca_tf.runs.transfer_source import with_source
@@ -21,7 +22,7 @@ def attack_and_judge(
     attack: Attack, model: Any, images: Any, labels: Any, epsilon: float, indices: Any, seed: Any, targets: Any
 ) -> AttackResult:
     """Return the result of `Attack.__call__`, which describes the arguments."""
-    images, labels = np.asarray(images), np.asarray(labels)
+    images, labels = as_arrays(images, labels)
     if images.dtype != np.uint8:
         if not np.issubdtype(images.dtype, np.floating):
             raise InputError(f"expected uint8 images, or float images in [0, 1], received {images.dtype}")

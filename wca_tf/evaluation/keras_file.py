@@ -48,9 +48,9 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
 
 
 def load_classifier(path: Path) -> keras.Model:
-    """Read a `.keras` file, and leave out the softmax that its last layer is, or ends with.
+    """Read a `.keras` file, and leave out the softmax or sigmoid that its last layer is, or ends with.
 
-    Attacks need logits, because the logarithms of a softmax saturate. The net's answers do not change.
+    Attacks need logits, because probabilities saturate. The net's answers do not change.
 
     Raises:
         InputError: the file cannot be read, or has unknown layers.
@@ -63,9 +63,9 @@ def load_classifier(path: Path) -> keras.Model:
     last: Any = model.layers[-1] if getattr(model, "layers", None) else None
     if isinstance(last, keras.layers.Softmax) and getattr(model, "outputs", None):
         model = keras.Model(model.inputs[0], call_behind(model.outputs[0]).inputs[0])
-    elif getattr(last, "activation", None) is keras.activations.softmax:
+    elif getattr(last, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid):
         last.activation = keras.activations.linear
     else:
         return model
-    print(f"the softmax of {last.name!r} is left out: attacks need logits")
+    print(f"the last activation of {last.name!r} is left out: attacks need logits")
     return model

@@ -25,7 +25,7 @@ from wca_tf.attacks.radii import norms_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
-from wca_tf.data.examples import Examples, check_images
+from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.config import EvaluateConfig
@@ -42,7 +42,7 @@ from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, load_model, same_defence, versions
+from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
 
 # Files that are written before results.json.
 WRITTEN = ("examples.npz", "report.html", "model_card.md")
@@ -118,7 +118,7 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
     """Return a training run, its best model and the images to evaluate it on; check that they belong together."""
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
-    model = load_model(directory.best)
+    model = directory.load_model(directory.best)
     examples = load_evaluation_examples(config, train_config)
     directory.check_same_dataset(examples)
     if model.num_classes != len(examples.class_names) or not same_defence(train_config.defence, model.defence):
@@ -167,7 +167,7 @@ def evaluate_model(
     Raises:
         InputError: images, labels or the model cannot be used, or the report directory belongs to another evaluation.
     """
-    images, labels = np.asarray(images), np.asarray(labels)
+    images, labels = as_arrays(images, labels)
     check_images(images)
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
     if not isinstance(model, keras.Model) and not hasattr(model, "logits"):

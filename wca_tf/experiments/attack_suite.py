@@ -40,7 +40,7 @@ def reproduce(run: Run) -> Table:
                     worst = found.worst_case(several, EPSILON)
                     table.add(f"worst case of {name}", f"{label}: expected", worst)
     table.notes = run.notes(dataset, ABLATION_LABELS, ["cw", "n_pixel", "pgd_restarts", "square", "adaptive"])
-    table.notes[-2:-2] = ["the number of test images is of the attacks in a ball; the others have their own"]
+    table.notes.append("the number of test images is of the attacks in a ball; the others have their own")
     bar_chart(table, run.report_dir, "attack_suite", ("paper", f"here, {dataset}"))
     return table
 

@@ -12,7 +12,7 @@ from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import STYLE, save
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 
 NETS = (("isotropic", "plane_isotropic"), ("anisotropic", "plane_anisotropic"))
 RANDOM_ANGLE = 22.5  # degrees, mean angle of a random direction of the plane to the nearer of two axes
@@ -58,7 +58,8 @@ def angles_to_axes(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def _head(model_dir: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return W [D, C] and L [D, D] of a trained net."""
-    model = load_model(ModelDirectory(model_dir).best)
+    directory = ModelDirectory(model_dir)
+    model = directory.load_model(directory.best)
     return model.classifier.kernel.numpy(), model.noise.scale_tril.numpy()
 
 

@@ -12,8 +12,8 @@ from wca_tf.runs.config import TrainConfig
 VARIANTS = ("none", "isotropic", "anisotropic")
 FILE_NAMES = {"cifar10_wide": "cifar10_wide_resnet34_10"}  # where a file is not named after its data set
 DATASETS = {"mini_imagenet": "folder:mini_imagenet"}  # the folder's place in the working directory
-# Said in every file, defaults too, in this order.
-ALWAYS = (
+# The flags that come first, in this order; the experiments' other flags follow.
+ORDER = (
     "dataset",
     "image_size",
     "backbone",
@@ -23,6 +23,8 @@ ALWAYS = (
     "batch_size",
     "epochs",
 )
+# Flags that are left out where they have their default. All others in ORDER are in every file.
+OPTIONAL = ("image_size", "learning_rate_schedule", "augmentation")
 
 
 def file_name(dataset: str, variant: str) -> str:
@@ -34,16 +36,13 @@ def flag_lines(dataset: str, variant: str) -> str:
     """Return the flags of a net of the paper, a line each; `dataset` is one of `settings.PAPER`."""
     changes = train_changes(dataset, variant, "paper")
     changes["dataset"] = DATASETS.get(dataset, changes["dataset"])
-    said = {name: changes.get(name, getattr(TrainConfig, name)) for name in ALWAYS}
-    others = {name: value for name, value in changes.items() if name not in said}
+    first = {name: changes.get(name, getattr(TrainConfig, name)) for name in ORDER}
+    others = {name: value for name, value in changes.items() if name not in first}
     return "".join(
         f"--{name}={_text(value)}\n"
-        for name, value in {**said, **others}.items()
-        if name not in _OPTIONAL or value != getattr(TrainConfig, name)
+        for name, value in {**first, **others}.items()
+        if name not in OPTIONAL or value != getattr(TrainConfig, name)
     )
-
-
-_OPTIONAL = ("image_size", "learning_rate_schedule", "augmentation")  # left out where it is the default
 
 
 def _text(value: Any) -> str:

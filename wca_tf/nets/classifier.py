@@ -88,6 +88,11 @@ class StochasticClassifier(DistributedModel):
         """Return logits [B, C] of the net without its noise."""
         raise NotImplementedError
 
+    @property
+    def has_noise_free_logits(self) -> bool:
+        """Whether the class defines `noise_free_logits`."""
+        return type(self).noise_free_logits is not StochasticClassifier.noise_free_logits
+
     def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor] | None:
         """Return the mean [B, C] of the logits, and A, [C, R] or [B, C, R], of their covariance A Aᵀ.
 
@@ -97,8 +102,9 @@ class StochasticClassifier(DistributedModel):
 
     def target(self) -> AnyTarget:
         """Return the target for attacks on the net; it stays valid while the net goes on training."""
-        has_noise_free_net = type(self).noise_free_logits is not StochasticClassifier.noise_free_logits
-        return RandomNetTarget(self.logits, noise_free_logits=self.noise_free_logits if has_noise_free_net else None)
+        return RandomNetTarget(
+            self.logits, noise_free_logits=self.noise_free_logits if self.has_noise_free_logits else None
+        )
 
     def with_backbone(self, backbone: keras.Model) -> "StochasticClassifier":
         """Return the net on another backbone, built; the layers after the backbone are shared with this net."""

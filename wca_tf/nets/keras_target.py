@@ -28,8 +28,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         image_shape: (H, W, channels); needed for a net that takes images of any size.
 
     Raises:
-        InputError: the model returns probabilities, whose logarithms saturate, in place of logits; or it takes images
-            of another shape.
+        InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
+            sigmoid; or it takes images of another shape.
     """
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
 
@@ -39,6 +39,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
     # The first call makes the generators of a net that is not built.
     _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=False))
+    if not is_ours and _last_activation(model) is keras.activations.sigmoid:
+        raise InputError("expected a net that returns logits, received one that ends in a sigmoid: remove the sigmoid")
     streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
 
     def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -54,9 +56,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     else:
         scale = tf.zeros([logits(probe[:1]).shape[-1], 1])
         target = HeadNoiseTarget(logits, tf.identity, scale)
-    same = [_same(*(target.features(probe) for _ in range(2)))]
-    same += [_same(*(target.logits(target.features(probe), make_seed(0), 1) for _ in range(2)))]
-    return target if all(same) else RandomNetTarget(logits)
+    first, again = (target.logits(target.features(probe), make_seed(0), 1) for _ in range(2))
+    return target if _same(first, again) else RandomNetTarget(logits)
 
 
 def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
@@ -65,7 +66,10 @@ def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
 
 
 def _same(first: tf.Tensor, again: tf.Tensor) -> bool:
-    """Return whether two answers are the same up to rounding, which is of float32, or of the net's own precision."""
+    """Return whether two answers are the same up to the rounding of float32.
+
+    A deterministic net that rounds more, in bfloat16 on a GPU, may be taken for a random one: slower, not wrong.
+    """
     return bool(np.allclose(first, again, rtol=1e-5, atol=1e-6, equal_nan=True))
 
 
@@ -100,6 +104,12 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
             f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}"
         )
     return shape
+
+
+def _last_activation(model: keras.Model) -> Any:
+    """Return the activation of a model's last layer; `None` where it has no such layer."""
+    layers = getattr(model, "layers", None)
+    return getattr(layers[-1], "activation", None) if layers else None
 
 
 def _check_outputs(outputs: Any) -> None:

@@ -157,9 +157,22 @@ class ModelDirectory:
             raise InputError(f"expected a line an epoch in {self.metrics}, received an empty file")
         return best_line(lines)
 
+    def load_model(self, path: Path) -> StochasticClassifier:
+        """Return the net in one of the directory's `.keras` files. Import the modules of its classes first.
+
+        Raises:
+            InputError: a module that cannot be imported, or as the function `load_model`.
+        """
+        for module in self.read_config().get("modules", []) if self.config.exists() else []:
+            try:
+                importlib.import_module(module)
+            except Exception as error:  # a user's module may raise anything
+                raise InputError(f"expected {module}, which the net in {path} needs: {one_line(error)}") from None
+        return load_model(path)
+
     def write_metrics(self, lines: list[dict[str, float]]) -> None:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        files.write_atomically(self.metrics, lambda temporary: Path(temporary).write_text(text))
+        """Write metrics.jsonl, a line for each epoch."""
+        files.write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _describe_dataset(examples: Examples, training: bool) -> dict[str, Any]:
@@ -179,11 +192,14 @@ def save_model(model: StochasticClassifier, path: Path) -> None:
 
 
 def load_model(path: Path) -> StochasticClassifier:
-    """Read a `.keras` file; raise InputError when it is absent, truncated or not a net of this package."""
+    """Read a `.keras` file. Import the modules of your own classes before; `ModelDirectory.load_model` does it for you.
+
+    Raises:
+        InputError: the file is absent or truncated, or has no `StochasticClassifier`.
+    """
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
     try:
-        _import_recorded(path)
         import_classes(path)
         model = keras.models.load_model(path)
     except Exception as error:  # Keras passes on any error of its zip, JSON and HDF5 readers
@@ -193,15 +209,6 @@ def load_model(path: Path) -> StochasticClassifier:
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
     return model
-
-
-def _import_recorded(path: Path) -> None:
-    """Import the modules that config.json of the file's model directory names: a net's class may be a user's."""
-    for directory in (path.parent, path.parent.parent):
-        config = directory / "config.json"
-        recorded = files.read_json(config).get("modules", []) if config.exists() else []
-        for module in recorded:
-            importlib.import_module(module)
 
 
 def import_classes(path: Path) -> None:

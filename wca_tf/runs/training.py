@@ -34,7 +34,7 @@ from wca_tf.distribution.strategy import (
 )
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, load_model, save_model
+from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, save_model
 from wca_tf.runs.optimizer import compile_model
 from wca_tf.runs.transfer_source import with_source
 
@@ -97,7 +97,7 @@ def _train_in(
         remove_leftovers(directory.backup.parent)
         if directory.backup.exists():
             directory.check_same_dataset(training, training=True)
-            model = load_model(directory.backup)
+            model = directory.load_model(directory.backup)
         if config.adversarial != "none":
             attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
             model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
@@ -145,7 +145,7 @@ def take_weights(model: StochasticClassifier, model_dir: str) -> None:
     directory = ModelDirectory(expand_user(model_dir))
     if not directory.last.exists():
         raise InputError(f"expected a finished run of bin/train in {model_dir}, to start from its net")
-    mine, theirs = (net.deterministic_layers for net in (model, load_model(directory.best)))
+    mine, theirs = (net.deterministic_layers for net in (model, directory.load_model(directory.best)))
     for name, layer in mine.items():
         source = theirs[name].weights if name in theirs else []
         if [weight.shape for weight in layer.weights] != [weight.shape for weight in source]:

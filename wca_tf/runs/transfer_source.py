@@ -9,12 +9,13 @@ from wca_tf.attacks.declarations import Transfer
 from wca_tf.core.paths import expand_user
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 
 
 def target_in(model_dir: str | Path) -> AnyTarget:
     """Return the target of the model that `bin/train` left in `model_dir`; raise InputError when there is no model."""
-    return target_of(load_model(ModelDirectory(expand_user(str(model_dir))).best))
+    directory = ModelDirectory(expand_user(str(model_dir)))
+    return target_of(directory.load_model(directory.best))
 
 
 def with_source(attack: Attack) -> Attack:

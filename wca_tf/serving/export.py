@@ -25,7 +25,7 @@ from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.runs.model_dir import ModelDirectory, load_model, versions
+from wca_tf.runs.model_dir import ModelDirectory, versions
 from wca_tf.serving import warm_up
 from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.signatures import MAX_SAMPLES, Signatures
@@ -105,7 +105,7 @@ def export_model_dir(config: ExportConfig) -> Path:
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")
     return export(
-        load_model(directory.best),
+        directory.load_model(directory.best),
         expand_user(config.export_dir),
         image_shape=dataset["image_shape"],
         class_names=dataset["class_names"],
@@ -121,7 +121,7 @@ def _check(
     """Return the image shape as a tuple; raise InputError for arguments that are not valid."""
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net that bin/train makes, received {type(model).__name__}")
-    if type(model).noise_free_logits is StochasticClassifier.noise_free_logits:
+    if not model.has_noise_free_logits:
         raise InputError(f"expected a net with noise_free_logits, received {type(model).__name__}")
     if not model.built:
         raise InputError("expected a trained model, received one that has not been built")

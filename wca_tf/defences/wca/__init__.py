@@ -70,7 +70,9 @@ class WCA(LearnedNoise):
 
     def check(self, config: "TrainConfig") -> None:
         if self.noise_alone and not config.initial_weights:
-            raise InputError("expected --initial_weights=DIR, the net on which the noise trains alone; it is empty")
+            raise InputError(
+                "expected --initial_weights=DIR with the trained net that gets the noise; received no directory"
+            )
 
 
 DEFENCE = WCA

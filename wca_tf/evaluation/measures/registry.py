@@ -22,12 +22,11 @@ def register_measure(measure: Measure) -> None:
     """
     if not isinstance(measure, Measure):
         raise InputError(f"expected an object of a class derived from Measure, received {measure!r}")
-    taken = {key for other in (*_of_this_package(), *_registered) if other.keys != measure.keys for key in other.keys}
-    taken |= {key for other in _of_this_package() for key in other.keys}
+    others = [other for other in _registered if other.keys != measure.keys]
+    taken = {key for other in (*_of_this_package(), *others) for key in other.keys}
     if clash := sorted(taken & set(measure.keys)):
         raise InputError(f"expected a measure with keys of its own, received one with {', '.join(clash)}")
-    _registered[:] = [other for other in _registered if other.keys != measure.keys]
-    _registered.append(measure)
+    _registered[:] = [*others, measure]
 
 
 def measures(searches: Searches | None = None) -> list[Measure]:
