@@ -63,6 +63,7 @@ setup(
         "console_scripts": [
             "wca-train = wca_tf.cli.train:console",
             "wca-evaluate = wca_tf.cli.evaluate:console",
+            "wca-compare = wca_tf.cli.compare:console",
             "wca-export = wca_tf.cli.export:console",
             "wca-reproduce = wca_tf.cli.reproduce:console",
         ]

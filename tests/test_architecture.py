@@ -7,7 +7,7 @@ import pytest
 
 # A part -> what nothing in it imports.
 DEFENCES = ["wca_tf.defences.none", "wca_tf.defences.wca", "wca_tf.defences.wca_official"]
-LATER = ["wca_tf.evaluation", "wca_tf.experiments", "wca_tf.serving", "wca_tf.cli"]
+LATER = ["wca_tf.evaluation", "wca_tf.comparison", "wca_tf.experiments", "wca_tf.serving", "wca_tf.cli"]
 NO_TENSORFLOW = ["tensorflow", "keras"]
 MUST_NOT_KNOW = {
     "wca_tf/gaussian": [
@@ -32,7 +32,11 @@ MUST_NOT_KNOW = {
         "wca_tf.evaluation.measures.registry",
         "wca_tf.evaluation.trials",
     ],
-    "wca_tf/serving": [*DEFENCES, "wca_tf.evaluation", "wca_tf.experiments"],
+    "wca_tf/comparison": [
+        *("wca_tf.attacks", "wca_tf.defences", "wca_tf.nets", "wca_tf.runs", "wca_tf.evaluation.runner"),
+        *LATER[2:],
+    ],
+    "wca_tf/serving": [*DEFENCES, *LATER[:3]],
     "wca_tf/cli": DEFENCES,
 }
 # What is imported in a function, when it is needed.

@@ -1,3 +1,4 @@
+import importlib
 import json
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from wca_tf.defences.tables import markdown_table
 # Every page with Python, but for README.md (test_readme.py).
 KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")
 HOW_TO = tuple(f"docs/howto/add_a{what}.md" for what in ("_backbone", "_dataset", "_defence", "n_attack"))
-QUICK = ("docs/concepts.md", *HOW_TO)
+QUICK = ("docs/concepts.md", "docs/howto/train.md", *HOW_TO)
 LONG = ("docs/howto/judge_a_defence.md", "docs/tutorial.md")
 
 
@@ -133,6 +134,27 @@ def test_tables_of_attacks_and_defences_are_those_of_their_declarations(root, pa
     """Else run python -m wca_tf.attacks.tables, or python -m wca_tf.defences.tables."""
     text = (root / page).read_text()
     assert made(text) == text
+
+
+def resolves(dotted):
+    """Whether a dotted name is a module, or something in one."""
+    for count in range(dotted.count(".") + 1, 0, -1):
+        module, *names = ".".join(dotted.split(".")[:count]), *dotted.split(".")[count:]
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        for name in names:
+            found = getattr(found, name, None)
+        return found is not None
+    return False
+
+
+def test_names_of_this_package_in_readme_and_docs_exist(root):
+    for path in (root / "README.md", *(root / "docs").rglob("*.md")):
+        text = re.sub(r"wca_tf[\w.]*\.(md|json|html|png)", "", path.read_text())
+        for name in set(re.findall(r"\bwca_tf(?:\.\w+)+", text)) - {"wca_tf.nets.backbones.small_cnn"}:  # yours to add
+            assert resolves(name), f"{path.relative_to(root)}: {name}"
 
 
 def test_the_citation_is_of_this_version(root):

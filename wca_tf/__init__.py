@@ -25,6 +25,7 @@ _MODULES = {
     "train": "wca_tf.runs.training",
     "evaluate": "wca_tf.evaluation.api",
     "evaluate_model_dir": "wca_tf.evaluation.api",
+    "compare_evaluations": "wca_tf.comparison.compare",
     "Report": "wca_tf.evaluation.report_object",
     "Measure": "wca_tf.evaluation.measures.measure",
     "register_measure": "wca_tf.evaluation.measures.registry",

@@ -44,10 +44,15 @@ def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Write text as UTF-8, atomically; characters that UTF-8 does not have become question marks."""
+    contents = text.encode("utf-8", "replace")  # names of folders may not be valid Unicode
+    write_atomically(path, lambda temporary: Path(temporary).write_bytes(contents))
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically; raise ValueError for NaN and Inf, which JSON does not have."""
-    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
-    write_atomically(path, lambda temporary: Path(temporary).write_text(text))
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: str | Path) -> Any:

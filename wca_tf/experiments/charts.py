@@ -65,7 +65,7 @@ def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str])
                 number = ours.index(column)
                 colour, hatch = COLOURS[number % len(COLOURS)], HATCHES[number // len(COLOURS) % len(HATCHES)]
                 style = {"color": colour, "hatch": hatch, "label": column}
-                _bars(axis, cells[column], place, len(columns), axis is axes[0], style)
+                bars(axis, cells[column], place, len(columns), axis is axes[0], style)
             axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
         legend(axes[1])
         save(figure, directory, name)
@@ -77,8 +77,11 @@ def legend(axis: Axes) -> None:
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def _bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> None:
-    """Draw a column's bars: in each row's group, the bar at `place` of `count`."""
+def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> None:
+    """Draw a column's bars: in each row's group, the bar at `place` of `count`.
+
+    They show the numbers of the paper, or ours with intervals.
+    """
     width = 0.8 / count
     places = [i + (place - (count - 1) / 2) * width for i in range(len(cells))]
     ours = [cell.measured or {} for cell in cells]

@@ -47,13 +47,13 @@ class Evaluated:
         [found] = [a for a in self.results["attacks"] if (a["name"], a["epsilon"]) == (attack, epsilon)]
         return found
 
-    def worst_case(self, attacks: list[str], epsilon: float) -> Number:
-        """Return the expected accuracy in the worst case over these attacks and the clean image."""
+    def worst_case(self, attacks: list[str], epsilon: float, queries: int = 1) -> Number:
+        """Return the mean of P(correct)ⁿ in the worst case over these attacks and the clean image; n is `queries`."""
         with np.load(self.report_dir / "examples.npz") as stored:
             arrays = dict(stored)
         names, radii = arrays["attack"].tolist(), arrays["epsilon"]
         rows = [i for i, name in enumerate(names) if name == "clean" or (name in attacks and radii[i] == epsilon)]
-        return least_probability(stored_judgements(arrays, rows)).n_query_accuracy(1)
+        return least_probability(stored_judgements(arrays, rows)).n_query_accuracy(queries)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,6 +85,5 @@ class Table:
 
 def write_table(table: Table, directory: Path, about: dict[str, Any]) -> None:
     """Write table.md and table.json into a directory; table.json also has the items of `about`."""
-    text = table.markdown()
-    files.write_atomically(directory / "table.md", lambda path: Path(path).write_text(text))
+    files.write_text(directory / "table.md", table.markdown())
     files.write_json(directory / "table.json", {**about, **table.as_json()})

@@ -55,8 +55,8 @@ def write_report(
     }
     page = render("report.html.j2", **summary, **_figures(results, outcomes, examples))
     card = render("model_card.md.j2", **summary)
-    files.write_atomically(report / "report.html", lambda path: _write(path, page))
-    files.write_atomically(report / "model_card.md", lambda path: _write(path, card))
+    files.write_text(report / "report.html", page)
+    files.write_text(report / "model_card.md", card)
 
 
 def render(template: str, **context: Any) -> str:
@@ -111,10 +111,6 @@ def breakable(text: str) -> Markup:
 def interval(number: dict[str, float]) -> Markup:
     """Return a number's 95 % interval in per cent. Its brackets need no escape in HTML or Markdown."""
     return Markup(f"[{100 * number['low']:.1f}, {100 * number['high']:.1f}]")
-
-
-def _write(path: str, text: str) -> None:
-    Path(path).write_bytes(text.encode("utf-8", "replace"))  # names of folders may not be valid Unicode
 
 
 def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:

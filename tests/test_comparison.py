@@ -1,0 +1,141 @@
+"""`bin/compare`: nets side by side only where they met the same images, the same radius and the same attacks."""
+
+import dataclasses
+import html
+import re
+
+import numpy as np
+import pytest
+from evaluation_nets import arrays, dense_net, digits, read_strictly, with_layers
+
+import wca_tf
+from wca_tf.comparison.compare import compare_evaluations
+from wca_tf.comparison.tables import as_markdown, as_text, finding
+from wca_tf.core.errors import InputError
+
+HOSTILE = '<script>alert("1")</script>|x'
+
+
+def evaluated(directory, name, model=None, first=0, **options):
+    test = digits(4)[1].take(slice(first, first + 20))
+    asked = {"attacks": "fgsm,pgd:steps=2,pgd", "epsilons": "0.1,0.2", "eot_samples": 2, **options}
+    wca_tf.evaluate(model or dense_net(4), test.images, test.labels, report_dir=directory, name=name, **asked)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reports")
+    noisy = with_layers(dense_net(4))
+    return {
+        "plain": evaluated(directory / "plain", "plain"),
+        "other": evaluated(directory / "other", HOSTILE, noisy, attacks="fgsm,pgd", epsilons="0.1"),
+        "images": evaluated(directory / "images", "plain", first=20, attacks="pgd"),
+        "draws": evaluated(directory / "draws", "plain", attacks="pgd", eot_samples=3),
+        "fgsm": evaluated(directory / "fgsm", "plain", attacks="fgsm"),
+    }
+
+
+def test_the_worst_case_is_over_the_attacks_that_all_nets_met(reports):
+    both, alone = compare_evaluations([reports["plain"], reports["other"]])
+    assert [row.net for row in both.rows] == ["plain", HOSTILE] and [row.net for row in alone.rows] == ["plain"]
+    assert both.radius == ("linf", 0.1) and alone.radius == ("linf", 0.2)
+    stored = arrays(reports["plain"])
+    shared = [
+        row
+        for row, name in enumerate(stored["attack"])
+        if name == "clean" or (name in ("fgsm", "pgd") and stored["epsilon"][row] == 0.1)
+    ]
+    expected = stored["probability_correct"][shared].min(axis=0)
+    assert both.rows[0].worst_case["value"] == pytest.approx(expected.mean())
+    assert both.rows[0].queries["value"] == pytest.approx((expected**100).mean())
+    [note] = both.notes
+    assert "pgd:steps=2 (plain)" in note and alone.notes == []
+
+
+def test_numbers_are_those_of_the_evaluation(reports):
+    [row] = compare_evaluations([reports["plain"]])[0].rows
+    results = read_strictly(reports["plain"] / "results.json")
+    [pgd] = [entry for entry in results["attacks"] if (entry["name"], entry["epsilon"]) == ("pgd", 0.1)]
+    assert row.clean == results["clean"]["expected_accuracy"] and row.protocol == pgd["accuracy"]
+    assert row.worst_case == results["worst_case"][0]["expected_accuracy"]
+    assert row.overstated == pytest.approx(pgd["accuracy"]["value"] - row.worst_case["value"])
+
+
+def test_other_images_are_another_group(reports):
+    groups = compare_evaluations([reports["plain"], reports["images"]])
+    assert [len(group.rows) for group in groups] == [1, 1, 1, 1]
+
+
+def test_nets_without_an_attack_in_common_are_refused(reports):
+    with pytest.raises(InputError, match="pgd with different eot_samples"):
+        compare_evaluations([reports["plain"], reports["draws"]])
+    with pytest.raises(InputError, match="plain .fgsm.: fgsm"):
+        compare_evaluations([reports["draws"], reports["fgsm"]])
+
+
+def test_nets_of_the_same_name_get_the_names_of_their_directories(reports):
+    group = compare_evaluations([reports["plain"], reports["fgsm"]])[0]
+    assert [row.net for row in group.rows] == ["plain (plain)", "plain (fgsm)"]
+    assert group.rows[0].protocol is None and group.rows[0].overstated is None
+    assert "No net was attacked by PGD" in finding(group) and " – " in as_text([group])
+
+
+def test_a_directory_given_twice_or_without_an_evaluation_is_refused(reports, tmp_path):
+    with pytest.raises(InputError, match="twice"):
+        compare_evaluations([reports["plain"], reports["plain"] / ".." / "plain"])
+    with pytest.raises(InputError, match="there is none"):
+        compare_evaluations([tmp_path])
+    (tmp_path / "results.json").write_text('{"schema": 1}')
+    with pytest.raises(InputError, match="schema"):
+        compare_evaluations([tmp_path])
+    (tmp_path / "results.json").write_text((reports["plain"] / "results.json").read_text())
+    with pytest.raises(InputError, match="examples.npz"):
+        compare_evaluations([tmp_path])
+
+
+def test_the_page_has_a_row_for_each_net_and_links_to_its_report(reports, tmp_path):
+    groups = compare_evaluations([reports["plain"], reports["other"]], tmp_path / "compared here")
+    page = (tmp_path / "compared here" / "comparison.html").read_text()
+    rows = re.findall(r"<tr data-data=.*?</tr>", page, re.DOTALL)
+    assert len(rows) == sum(len(group.rows) for group in groups) == 3
+    links = re.findall(r'<a href="([^"]*)">', page)
+    assert all((tmp_path / "compared here" / html.unescape(link)).resolve().is_file() for link in links)
+    assert len(links) == 3 and "<script>alert" not in page and page.count("<svg") == 2
+    assert not re.search(r'(src|href)="(https?:)?//', page)  # nothing is fetched
+
+
+def test_the_command_prints_the_table_and_writes_three_files(command, reports, tmp_path):
+    directories = f"{reports['plain']},{reports['other']}"
+    done = command("compare", f"--evaluations={directories}", "--report_dir=compared", cwd=tmp_path)
+    assert done.code == 0 and done.err == "", done.err
+    groups = compare_evaluations([reports["plain"], reports["other"]])
+    assert done.out.startswith(as_text(groups))
+    written = read_strictly(tmp_path / "compared" / "comparison.json")
+    assert written[0]["rows"][0]["worst_case"] == groups[0].rows[0].worst_case
+    assert (tmp_path / "compared" / "comparison.md").read_text() == as_markdown(groups)
+    assert "\\|x" in as_markdown(groups)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--report_dir=r",), "--evaluations"),
+        (("--evaluations=absent", "--report_dir=r"), "absent"),
+        (("--evaluations=absent,", "--report_dir=r", "stray"), "stray"),
+    ],
+)
+def test_a_wrong_command_ends_at_once_with_one_line(fails_in_one_line, tmp_path, arguments, told):
+    assert told in fails_in_one_line(tmp_path, "compare", *arguments)
+
+
+def test_the_finding_names_the_net_that_is_overstated_most(reports):
+    group = compare_evaluations([reports["plain"], reports["other"]])[0]
+    low, high = ({**group.rows[0].worst_case, "value": value} for value in (0.1, 0.3))
+    rows = [
+        dataclasses.replace(group.rows[0], net="a", protocol=high, worst_case=high),
+        dataclasses.replace(group.rows[0], net="b", protocol=high, worst_case=low),
+    ]
+    told = finding(dataclasses.replace(group, rows=rows))
+    assert told == "The usual protocol overstates b most: it says 30.0 %, where the worst case leaves 10.0 %."
+    assert np.isclose(rows[1].overstated, 0.2)

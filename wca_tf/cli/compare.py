@@ -1,0 +1,42 @@
+"""wca-compare: set evaluations of several nets side by side.
+
+    bin/compare --evaluations=runs/none/report,runs/wca/report --report_dir=runs/compared
+
+Prints a table for each choice of images and radius, and writes comparison.html (to sort and filter, with a link to each
+net's report), comparison.md and comparison.json. Nets are set side by side only if they met the same images at the same
+radius. The worst case is over the attacks that all of them met with the same options; notes name the others.
+"""
+
+from absl import flags
+
+from wca_tf.cli.flags import import_tensorflow, run, show_in_help
+from wca_tf.core.errors import InputError
+from wca_tf.core.paths import expand_user
+
+
+def main() -> None:
+    """Compare as the parsed flags say."""
+    paths = [expand_user(path) for path in flags.FLAGS.evaluations]
+    if not paths:
+        raise InputError("expected --evaluations=DIR,DIR: report directories of bin/evaluate")
+    for path in paths:
+        if not (path / "results.json").is_file():
+            raise InputError(f"expected a report directory of bin/evaluate, received {path}, which has no results.json")
+    if not flags.FLAGS.report_dir:
+        raise InputError("expected --report_dir=DIR, where the table and the page go")
+    report_dir = expand_user(flags.FLAGS.report_dir)
+    import_tensorflow()  # only when the flags are right: it takes seconds
+    from wca_tf.comparison.compare import compare_evaluations
+    from wca_tf.comparison.tables import as_text
+
+    print(as_text(compare_evaluations(paths, report_dir)))
+    print(f"written: {report_dir / 'comparison.html'}, comparison.md and comparison.json beside it")
+
+
+def console() -> None:
+    """The entry point of bin/compare and wca-compare."""
+    flags.DEFINE_list("evaluations", [], "report directories of bin/evaluate, separated by commas")
+    flags.DEFINE_string("report_dir", "", "where the table and the page go")
+    for name in ("evaluations", "report_dir"):
+        show_in_help(name)
+    run(main, __doc__ or "")

@@ -1,0 +1,205 @@
+"""Evaluations as groups of nets that can be compared: the same images, the same radius, the same attacks."""
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wca_tf.core import files
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.evaluation.identity import SCHEMA
+from wca_tf.evaluation.intervals import Number
+from wca_tf.evaluation.judging import Judgement, least_probability
+from wca_tf.evaluation.outcomes import CLEAN, stored_judgements
+from wca_tf.evaluation.report.commands import epsilon_text
+from wca_tf.evaluation.report.sections import NORM_NAMES
+
+# The paper's protocol: PGD whose gradient averages over draws, judged by one draw for each image.
+PROTOCOL = "pgd"
+QUERIES = 100
+Radius = tuple[str, float]  # norm, epsilon
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """A report directory as it is on disk.
+
+    Attributes:
+        path: the directory.
+        results: the contents of results.json.
+        arrays: the contents of examples.npz.
+    """
+
+    path: Path
+    results: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def radii(self) -> list[Radius]:
+        """The radii at which there are attacks."""
+        return [(worst["norm"], worst["epsilon"]) for worst in self.results["worst_case"]]
+
+    def attacks_at(self, radius: Radius) -> dict[str, dict[str, Any]]:
+        """Return the attacks at a radius by an identity: the name and every option, as text."""
+        entries = [a for a in self.results["attacks"] if (a["norm"], a["epsilon"]) == radius]
+        return {json.dumps([entry["name"], entry["config"]], sort_keys=True): entry for entry in entries}
+
+    def worst_case(self, radius: Radius, names: list[str]) -> Judgement:
+        """Return the judgement of each image in the worst case over the clean image and the named attacks."""
+        attack, norm, epsilon = (self.arrays[name].tolist() for name in ("attack", "norm", "epsilon"))
+        rows = [
+            row
+            for row, name in enumerate(attack)
+            if name == CLEAN or (name in names and (norm[row], epsilon[row]) == radius)
+        ]
+        return least_probability(stored_judgements(self.arrays, rows))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The numbers of a net at a radius, each with its 95 % interval.
+
+    Attributes:
+        net: the name of the net in the comparison.
+        report: the directory of its evaluation.
+        clean: the expected accuracy on clean images.
+        protocol: the accuracy by the paper's protocol; `None` where some net was not attacked so.
+        worst_case: the expected accuracy in the worst case over the attacks that all nets met.
+        queries: the mean of P(correct)ⁿ in the worst case, n = 100.
+        expected: the expected accuracy under each attack that all nets met, by name.
+    """
+
+    net: str
+    report: Path
+    clean: Number
+    protocol: Number | None
+    worst_case: Number
+    queries: Number
+    expected: dict[str, Number]
+
+    @property
+    def overstated(self) -> float | None:
+        """By how much the protocol's accuracy is above the worst case; `None` without the protocol."""
+        return None if self.protocol is None else self.protocol["value"] - self.worst_case["value"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Nets that met the same attacks on the same images at the same radius.
+
+    Attributes:
+        data: the data set, its split and the number of images.
+        radius: (norm, epsilon).
+        rows: a row for each net, in the order given.
+        notes: the attacks that are left out, because some net did not meet them.
+    """
+
+    data: str
+    radius: Radius
+    rows: list[Row]
+    notes: list[str]
+
+    @property
+    def radius_text(self) -> str:
+        """The radius as text, such as "8/255", with the norm if it is not l∞."""
+        norm, epsilon = self.radius
+        return epsilon_text(epsilon) + ("" if norm == "linf" else f" ({NORM_NAMES[norm]})")
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read a report directory; raise InputError when it is absent, broken, unfinished or of another version."""
+    results = files.read_json(path / "results.json")
+    if not isinstance(results, dict) or results.get("schema") != SCHEMA:
+        raise InputError(f"expected a results.json of schema {SCHEMA} in {path}: is it of another version of wca_tf?")
+    try:
+        with np.load(path / "examples.npz", allow_pickle=False) as stored:
+            return Evaluation(path, results, dict(stored))
+    except Exception as error:  # NumPy raises whatever zip and its own readers raise
+        raise InputError(f"expected an examples.npz in {path}, which cannot be read: {one_line(error)}") from None
+
+
+def compare(evaluations: list[Evaluation]) -> list[Group]:
+    """Return a group for each choice of images and radius, with the nets that were attacked so.
+
+    Raises:
+        InputError: the same directory twice; nets that met no attack in common.
+    """
+    paths = [evaluation.path.resolve() for evaluation in evaluations]
+    if len(set(paths)) < len(paths):
+        raise InputError("expected each evaluation once, received the same directory twice")
+    names = _names(evaluations)
+    members: dict[tuple[str, Radius], list[int]] = {}
+    for number, evaluation in enumerate(evaluations):
+        for radius in evaluation.radii:
+            members.setdefault((evaluation.results["images_sha256"], radius), []).append(number)
+    return [
+        _group([evaluations[number] for number in numbers], [names[number] for number in numbers], radius)
+        for (_, radius), numbers in members.items()
+    ]
+
+
+def _group(evaluations: list[Evaluation], names: list[str], radius: Radius) -> Group:
+    met = [evaluation.attacks_at(radius) for evaluation in evaluations]
+    common = [key for key in met[0] if all(key in attacks for attacks in met)]
+    results = evaluations[0].results
+    data = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
+    if not common:
+        raise InputError(
+            f"expected an attack with the same options on every net of {data}, received {_difference(names, met)}"
+        )
+    rows = [
+        _row(name, evaluation, radius, [attacks[key] for key in common])
+        for name, evaluation, attacks in zip(names, evaluations, met, strict=True)
+    ]
+    notes = []
+    for name, attacks in zip(names, met, strict=True):
+        if alone := [entry["name"] for key, entry in attacks.items() if key not in common]:
+            notes.append(f"left out, because not every net met them with the same options: {', '.join(alone)} ({name})")
+    return Group(data, radius, rows, notes)
+
+
+def _difference(names: list[str], met: list[dict[str, dict[str, Any]]]) -> str:
+    """Return the options in which attacks of the same name differ; the attacks of each net where names differ too."""
+    named = [{entry["name"]: entry["config"] for entry in attacks.values()} for attacks in met]
+    shared = sorted(set.intersection(*(set(each) for each in named)))
+    if not shared:
+        return "; ".join(f"{name}: {', '.join(each)}" for name, each in zip(names, named, strict=True))
+    configs = [each[shared[0]] for each in named]
+    keys = sorted({key for config in configs for key in config})
+    differing = [key for key in keys if any(config.get(key) != configs[0].get(key) for config in configs)]
+    return f"{shared[0]} with different {', '.join(differing)}"
+
+
+def _row(name: str, evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Row:
+    worst = evaluation.worst_case(radius, [entry["name"] for entry in attacks])
+    protocol = [entry["accuracy"] for entry in attacks if entry["name"] == PROTOCOL]
+    return Row(
+        net=name,
+        report=evaluation.path,
+        clean=evaluation.results["clean"]["expected_accuracy"],
+        protocol=protocol[0] if protocol else None,
+        worst_case=worst.n_query_accuracy(1),
+        queries=worst.n_query_accuracy(QUERIES),
+        expected={entry["name"]: entry["expected_accuracy"] for entry in attacks},
+    )
+
+
+def _names(evaluations: list[Evaluation]) -> list[str]:
+    """Return a name for each net: its defence, or its own name. Equal names get the name of a directory."""
+    names = [_name(evaluation.results) for evaluation in evaluations]
+    model_dirs = [Path(evaluation.results["model_dir"] or evaluation.path).name for evaluation in evaluations]
+    for places in (model_dirs, [str(evaluation.path) for evaluation in evaluations]):
+        count = Counter(names)
+        names = [f"{name} ({place})" if count[name] > 1 else name for name, place in zip(names, places, strict=True)]
+    return names
+
+
+def _name(results: dict[str, Any]) -> str:
+    training, draws = results["training"], results["config"].get("average_draws")
+    name = results["model"]["name"] if training is None else training["defence"]
+    if training and training["adversarial"] != "none":
+        name += f", adversarial={training['adversarial']}"
+    return name + (f", mean of {draws} draws" if draws else "")

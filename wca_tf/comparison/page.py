@@ -1,0 +1,66 @@
+"""A comparison as one self-contained page: a table to sort and filter, and a figure for each group."""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from wca_tf.comparison.groups import QUERIES, Group, Row
+from wca_tf.comparison.tables import COLUMNS, finding, points, title
+from wca_tf.evaluation.report import figures
+from wca_tf.evaluation.report.page import render
+
+
+def as_page(groups: list[Group], directory: Path) -> str:
+    """Return the page in HTML. Its links to the nets' reports are relative to `directory`, where it will be."""
+    nets = list(dict.fromkeys(row.net for group in groups for row in group.rows))
+    columns = (COLUMNS[0], "data", "ε", *COLUMNS[1:])
+    told = [_told(group, directory) for group in groups]
+    return render("comparison.html.j2", groups=told, nets=nets, columns=columns, queries=QUERIES)
+
+
+def _told(group: Group, directory: Path) -> dict[str, Any]:
+    return {
+        "title": title(group),
+        "finding": finding(group),
+        "notes": group.notes,
+        "data": group.data,
+        "epsilon": group.radius_text,
+        "size": group.radius[1],
+        "figure": _figure(group),
+        "rows": [
+            {
+                "net": row.net,
+                "link": _link(row, directory),
+                "numbers": [row.clean, row.protocol, row.worst_case, row.queries],
+                "overstated": row.overstated,
+                "points": points(row.overstated),
+            }
+            for row in group.rows
+        ],
+    }
+
+
+def _link(row: Row, directory: Path) -> str:
+    """Return the relative path of the net's report; empty where there is no report."""
+    report = row.report / "report.html"
+    return quote(os.path.relpath(report.resolve(), directory.resolve())) if report.is_file() else ""
+
+
+def _figure(group: Group) -> Markup:
+    """Draw for each net the accuracy by the protocol and in the worst case, with a line between them."""
+    rows = [row for row in group.rows if row.protocol is not None]
+    if not rows:
+        return Markup()
+    with figures.Drawing("overstated", size=(figures.SIZE[0], 0.9 + 0.3 * len(rows)), fitted=True) as drawing:
+        axes, places = drawing.axes, range(len(rows))
+        worst = [100 * row.worst_case["value"] for row in rows]
+        protocol = [100 * row.protocol["value"] for row in rows if row.protocol]
+        axes.hlines(places, worst, protocol, color=figures.COLOURS[1], linewidth=2)
+        axes.plot(worst, places, "o", color=figures.COLOURS[0], clip_on=False)
+        axes.plot(protocol, places, "o", color=figures.COLOURS[1], fillstyle="none", clip_on=False)
+        axes.set_yticks(places, [figures.shorten(row.net) for row in rows])
+        axes.set(xlabel="accuracy, %", xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
+    return drawing.svg

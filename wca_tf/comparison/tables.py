@@ -1,0 +1,88 @@
+"""A comparison as a table: plain text for a terminal, Markdown, and JSON."""
+
+import dataclasses
+from typing import Any
+
+from wca_tf.comparison.groups import QUERIES, Group
+from wca_tf.evaluation.intervals import Number, percent
+from wca_tf.evaluation.report.page import escape_markdown
+
+COLUMNS = ("net", "clean", "PGD, one draw", "worst case", f"{QUERIES} queries", "overstated by")
+
+
+def as_text(groups: list[Group]) -> str:
+    """Return a table for each group in plain text, with the finding and the notes below it."""
+    return "\n\n".join(_text(group) for group in groups)
+
+
+def as_markdown(groups: list[Group]) -> str:
+    """Return a table for each group in Markdown, with the finding and the notes below it."""
+    blocks = []
+    for group in groups:
+        head, *rows = _cells(group)
+        lines = [f"## {escape_markdown(title(group))}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        lines += [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
+        lines += ["", escape_markdown(finding(group)), *(f"\n- {escape_markdown(note)}" for note in group.notes)]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def as_json(groups: list[Group]) -> list[dict[str, Any]]:
+    """Return the groups as values for JSON. Accuracies are shares from 0 to 1, with 95 % intervals."""
+    return [
+        {
+            "data": group.data,
+            "norm": group.radius[0],
+            "epsilon": group.radius[1],
+            "rows": [{**dataclasses.asdict(row), "report": str(row.report)} for row in group.rows],
+            "notes": group.notes,
+        }
+        for group in groups
+    ]
+
+
+def title(group: Group) -> str:
+    """Return a line that says which images, which radius and which unit the table has."""
+    return f"{group.data}, ε = {group.radius_text}, accuracy in % [95 % interval]"
+
+
+def finding(group: Group) -> str:
+    """Return a sentence that says which net's accuracy the usual protocol overstates most, and by how much."""
+    most = max(group.rows, key=lambda row: row.overstated or 0.0)
+    if most.protocol is None:
+        return "No net was attacked by PGD with its default options, the usual protocol."
+    return (
+        f"The usual protocol overstates {most.net} most: it says {percent(most.protocol)} %, where the worst case "
+        f"leaves {percent(most.worst_case)} %."
+    )
+
+
+def with_interval(number: Number | None) -> str:
+    """Return a number in per cent with its 95 % interval; a dash for `None`."""
+    return "–" if number is None else f"{percent(number)} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
+
+
+def points(difference: float | None) -> str:
+    """Return a difference of accuracies in points; a dash for `None`."""
+    return "–" if difference is None else f"{100 * difference:.1f}"
+
+
+def _cells(group: Group) -> list[tuple[str, ...]]:
+    return [
+        COLUMNS,
+        *(
+            (
+                row.net,
+                *(with_interval(number) for number in (row.clean, row.protocol, row.worst_case, row.queries)),
+                points(row.overstated),
+            )
+            for row in group.rows
+        ),
+    ]
+
+
+def _text(group: Group) -> str:
+    cells = _cells(group)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([title(group), *lines, finding(group), *(f"note: {note}" for note in group.notes)])
