@@ -1,4 +1,4 @@
-"""wca_tf's package. The pins were installed together and tested on Python 3.11."""
+"""wca_tf's package."""
 
 import re
 from pathlib import Path
@@ -8,29 +8,28 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "wca_tf" / "__init__.py").read_text()).group(1)
 
+# Ranges that need no branch on a version in our code. requirements.lock has the exact versions that are tested.
 REQUIREMENTS = [
-    "absl-py==2.5.1",
-    "h5py==3.14.0",
-    "importlib_resources==7.1.0",  # tensorflow-datasets imports it and does not say so
-    "jinja2==3.1.6",
-    "keras==3.15.1",
-    "keras-cv==0.9.0",
-    "markupsafe==3.0.4",
-    "matplotlib==3.11.2",
-    "numpy==2.4.6",
-    "pillow==13.0.0",
-    "protobuf==7.36.2",
-    "scikit-learn==1.9.1",
-    "scipy==1.17.1",
-    "tensorboard==2.21.0",
-    "tensorflow==2.21.0",
-    "tensorflow-datasets==4.9.10",
-    "tensorflow-probability==0.25.0",
-    "tensorflow-serving-api==2.21.0",  # messages of the warm-up file
-    "tf-keras==2.21.0",  # tensorflow-probability imports it
-    "tqdm==4.70.1",
-    "typing_extensions==4.16.0",
+    "absl-py>=2.1",
+    "importlib_resources>=6",  # tensorflow-datasets imports it and does not say so
+    "jinja2>=3.1",
+    "keras>=3.10,<4",
+    "markupsafe>=2.1",
+    "matplotlib>=3.9",
+    "numpy>=1.26",
+    "pillow>=10.3",
+    "scikit-learn>=1.5",
+    "scipy>=1.13",
+    "tensorflow>=2.18,<3",
+    "tensorflow-datasets>=4.9.7",
+    "tensorflow-probability>=0.25",
+    "tensorflow-serving-api>=2.18",  # messages of the warm-up file
+    "tf-keras>=2.18",  # tensorflow-probability imports it
+    "tqdm>=4.66",
+    "typing_extensions>=4.12",
 ]
+# KerasCV gets no more releases: only the backbone resnet18_imagenet needs it.
+IMAGENET = ["keras-cv==0.9.0"]
 
 setup(
     name="wca_tf",
@@ -39,25 +38,27 @@ setup(
     long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.11,<3.12",
+    python_requires=">=3.11,<3.14",
     packages=find_packages(include=["wca_tf", "wca_tf.*"]),
     package_data={"wca_tf.evaluation.report": ["templates/*.j2"]},
     install_requires=REQUIREMENTS,
     extras_require={
         "dev": [
-            "hypothesis==6.170.15",
-            "mkdocs==1.6.1",
-            "mkdocs-material==9.8.1",
-            "mkdocstrings==1.0.8",
-            "mkdocstrings-python==2.0.11",
-            "mypy==2.4.1",
-            "pytest==9.2.0",
-            "pytest-cov==7.1.0",
-            "pytest-xdist==3.8.0",
-            "ruff==0.17.5",
-            "types-tqdm==4.70.0.20261106",
+            *IMAGENET,
+            "hypothesis",
+            "mkdocs",
+            "mkdocs-material",
+            "mkdocstrings",
+            "mkdocstrings-python",
+            "mypy",
+            "pytest",
+            "pytest-cov",
+            "pytest-xdist",
+            "ruff",
+            "types-tqdm",
         ],
-        "cuda": ["tensorflow[and-cuda]==2.21.0"],
+        "imagenet": IMAGENET,
+        "cuda": ["tensorflow[and-cuda]"],
     },
     entry_points={
         "console_scripts": [
@@ -65,6 +66,7 @@ setup(
             "wca-evaluate = wca_tf.cli.evaluate:console",
             "wca-compare = wca_tf.cli.compare:console",
             "wca-export = wca_tf.cli.export:console",
+            "wca-quickstart = wca_tf.cli.quickstart:console",
             "wca-reproduce = wca_tf.cli.reproduce:console",
         ]
     },

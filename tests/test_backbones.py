@@ -13,19 +13,21 @@ from wca_tf.nets.backbones import BACKBONES, build_backbone
 STANDARD_RESNET18 = 11_178_432  # without the classifier, with a 3x3 stem for RGB and the batch statistics
 IMAGENET_RESNET18 = 11_689_512 - 513_000  # torchvision's, without its classifier: what is trained
 WIDE_RESNET34_10 = 46_160_474  # with a classifier of 10 classes: what is trained
-MIN_IMAGE = {"lenet_plus_plus": (25, 25, 1), "resnet18_imagenet": (32, 32, 1)}
+MIN_IMAGE = {"lenet_plus_plus": (25, 25, 1), "lenet5": (12, 12, 1), "resnet18_imagenet": (32, 32, 1)}
 LOAD_WITHOUT_KERAS_CV = """
 import sys
 sys.modules["keras_cv"] = None  # importing it fails
 import keras, numpy as np
 import wca_tf.nets.backbones
+from wca_tf.core.errors import InputError
 
 model = keras.models.load_model(sys.argv[1])
 saved = np.load(sys.argv[2])
 np.testing.assert_allclose(model(saved["images"], training=False), saved["features"], rtol=1e-5, atol=1e-6)
 try:
     wca_tf.nets.backbones.build_backbone("resnet18_imagenet", (32, 32, 3))
-except ModuleNotFoundError:
+except InputError as error:
+    assert "wca_tf[imagenet]" in str(error)
     print("only building it needs keras_cv")
 """
 
@@ -115,6 +117,18 @@ def test_lenet_computes_convolutions_biases_and_leaky_slopes():
 def test_lenet_refuses_images_that_its_convolutions_use_up(image_shape):
     with pytest.raises(InputError, match="25"):
         build_backbone("lenet_plus_plus", image_shape)
+
+
+def test_lenet5_has_the_parameters_of_the_standard_one():
+    """61,706 with its classifier of 850, on 28×28 grey images."""
+    model = build_backbone("lenet5", (28, 28, 1))
+    assert model.output_shape == (None, 84) and model.count_params() == 61_706 - 850
+
+
+@pytest.mark.parametrize("image_shape", [(11, 28, 1), (28, 11, 1)])
+def test_lenet5_refuses_images_that_its_layers_use_up(image_shape):
+    with pytest.raises(InputError, match="12×12"):
+        build_backbone("lenet5", image_shape)
 
 
 def test_resnet18_has_the_parameters_of_the_standard_one(resnet18):

@@ -53,6 +53,13 @@ def test_the_worst_case_is_over_the_attacks_that_all_nets_met(reports):
     assert "pgd:steps=2 (plain)" in note and alone.notes == []
 
 
+def test_a_comparison_shows_itself_in_a_terminal_and_in_a_notebook(reports):
+    compared = compare_evaluations([reports["plain"], reports["other"]])
+    assert repr(compared) == as_text(compared)
+    shown = compared._repr_html_()
+    assert shown.count("<table>") == 2 and "<script>" not in shown and "left out" in shown
+
+
 def test_numbers_are_those_of_the_evaluation(reports):
     [row] = compare_evaluations([reports["plain"]])[0].rows
     results = read_strictly(reports["plain"] / "results.json")

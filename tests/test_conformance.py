@@ -22,7 +22,12 @@ from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.runs.config import TrainConfig
 
 LAYERS = [layer for net in (WCANet, WCAOfficialNet) for layer in net.noise_layers.values()]
-MIN_SHAPES = {"lenet_plus_plus": (25, 25, 1), "resnet18": (8, 8, 3), "resnet18_imagenet": (32, 32, 3)}
+MIN_SHAPES = {
+    "lenet_plus_plus": (25, 25, 1),
+    "lenet5": (12, 12, 1),
+    "resnet18": (8, 8, 3),
+    "resnet18_imagenet": (32, 32, 3),
+}
 
 
 def with_slow(names, slow):

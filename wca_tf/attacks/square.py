@@ -23,6 +23,7 @@ HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 WHOLE_SCHEDULE = 10_000
 # Random numbers are drawn for so many proposals at a time.
 BLOCK = 50
+Phase = tuple[int, int, int]  # first proposal, last proposal + 1, side of the square
 
 
 def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -31,12 +32,14 @@ def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, see
     start = _START[attack.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
     best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
     held = _survive(attack, target, best, batch, seed, tf.constant(0))
-    for first, last, size in phases(attack, shape):
-        best, held = _search(attack, target, batch, epsilon, seed, best, held, first, last, size)
+    every = phases(attack, shape)
+    # One loop is traced in seconds, a loop for each phase in ten times as long; but l2's patterns have static shapes.
+    for in_one_loop in [every] if attack.norm == "linf" else [[phase] for phase in every]:
+        best, held = _search(attack, target, batch, epsilon, seed, best, held, in_one_loop)
     return best
 
 
-def phases(attack: Square, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def phases(attack: Square, shape: tuple[int, ...]) -> list[Phase]:
     """Return (first proposal, last proposal + 1, side of the square) for each size of squares; the start is query 0."""
     sides = []
     for proposal in range(attack.queries - 1):
@@ -74,20 +77,22 @@ def _search(
     seed: tf.Tensor,
     best: tf.Tensor,
     held: Survival,
-    first: int,
-    last: int,
-    size: int,
+    phases: list[Phase],
 ) -> tuple[tf.Tensor, Survival]:
-    """Return images and their survival after proposals `first` to `last` − 1, with squares of side `size`."""
+    """Return images and their survival after the proposals of these phases."""
     propose, numbers = _PROPOSALS[attack.norm], 5 + batch.images.shape[3]
     draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
-    query = tf.constant(first)
-    while query < last and tf.reduce_any(held.probability > attack.bound):
-        if query == first or (query - first) % BLOCK == 0:
+    begins, ends, sides = np.array(phases, np.int32).T
+    begin_of, side_of = (tf.constant(np.repeat(values, ends - begins)) for values in (begins, sides))
+    query = tf.constant(begins[0])
+    while query < ends[-1] and tf.reduce_any(held.probability > attack.bound):
+        begin = begin_of[query - begins[0]]
+        size = side_of[query - begins[0]] if len(phases) > 1 else phases[0][2]
+        if (query - begin) % BLOCK == 0:
             draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
         rows = open_rows(target, held.probability > attack.bound)
         part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
-        uniforms = tf.gather(draws, rows)[:, (query - first) % BLOCK]
+        uniforms = tf.gather(draws, rows)[:, (query - begin) % BLOCK]
         proposal = propose(incumbent, part.images, epsilon, size, uniforms)
         after = _survive(attack, target, proposal, part, seed, query)
         better = (after.margin < before.margin) | (after.probability <= attack.bound)
@@ -107,12 +112,12 @@ def _side(norm: str, share: float, shape: tuple[int, ...]) -> int:
     return min(side, height, width)
 
 
-def _corner(uniform: tf.Tensor, length: int, size: int) -> tf.Tensor:
+def _corner(uniform: tf.Tensor, length: int, size: int | tf.Tensor) -> tf.Tensor:
     """Return a square's first row or column, [B], uniform over the places where the square fits."""
-    return tf.cast(uniform * (length - size + 1), tf.int32)
+    return tf.cast(uniform * tf.cast(length - size + 1, tf.float32), tf.int32)
 
 
-def _window(uniforms: tf.Tensor, shape: tuple[int, ...], size: int) -> tf.Tensor:
+def _window(uniforms: tf.Tensor, shape: tuple[int, ...], size: int | tf.Tensor) -> tf.Tensor:
     """Return masks [B, H, W, 1] of 0 and 1: a square at the place that two uniform numbers [B, 2] give."""
     inside = []
     for axis in (0, 1):
@@ -133,7 +138,7 @@ def _linf_start(seed: tf.Tensor, indices: tf.Tensor, shape: tuple[int, ...], eps
 
 
 def _linf_proposal(
-    incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int, uniforms: tf.Tensor
+    incumbent: tf.Tensor, images: tf.Tensor, epsilon: tf.Tensor, size: int | tf.Tensor, uniforms: tf.Tensor
 ) -> tf.Tensor:
     """Return images with a square of ±epsilon per channel. It is never the square already there: that wastes a query.
 

@@ -27,9 +27,8 @@ def main() -> None:
     report_dir = expand_user(flags.FLAGS.report_dir)
     import_tensorflow()  # only when the flags are right: it takes seconds
     from wca_tf.comparison.compare import compare_evaluations
-    from wca_tf.comparison.tables import as_text
 
-    print(as_text(compare_evaluations(paths, report_dir)))
+    print(compare_evaluations(paths, report_dir))
     print(f"written: {report_dir / 'comparison.html'}, comparison.md and comparison.json beside it")
 
 

@@ -1,15 +1,28 @@
 """compare_evaluations: set evaluations side by side, and write the table and the page."""
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 
 from wca_tf.comparison.groups import Group, compare, read_evaluation
 from wca_tf.comparison.page import as_page
-from wca_tf.comparison.tables import as_json, as_markdown
+from wca_tf.comparison.tables import as_json, as_markdown, as_text, finding, table_cells, title
 from wca_tf.core import files
+from wca_tf.evaluation.report.table import html_table
 
 
-def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Path | None = None) -> list[Group]:
+class Comparison(list[Group]):
+    """Groups of nets that can be compared. It shows itself as a table for each group, in a notebook too."""
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the tables as HTML, for a notebook."""
+        return "".join(_html(group) for group in self)
+
+
+def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Path | None = None) -> Comparison:
     """Compare the nets of several report directories.
 
     Nets are in one group only if they met the same images, at the same radius. The worst case of a group is over the
@@ -23,10 +36,15 @@ def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Pat
         InputError: a directory without a finished evaluation of this version, or given twice; nets that met no attack
             in common; a `report_dir` that cannot be written.
     """
-    groups = compare([read_evaluation(Path(path)) for path in evaluations])
+    groups = Comparison(compare([read_evaluation(Path(path)) for path in evaluations]))
     if report_dir is not None:
         with files.exclusive_directory(report_dir) as directory:
             files.write_text(directory / "comparison.html", as_page(groups, directory))
             files.write_text(directory / "comparison.md", as_markdown(groups))
             files.write_json(directory / "comparison.json", as_json(groups))
     return groups
+
+
+def _html(group: Group) -> str:
+    below = "".join(f"<p>{html.escape(text)}</p>" for text in (finding(group), *group.notes))
+    return html_table(table_cells(group), title(group)) + below

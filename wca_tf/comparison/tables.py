@@ -12,14 +12,24 @@ COLUMNS = ("net", "clean", "PGD, one draw", "worst case", f"{QUERIES} queries", 
 
 def as_text(groups: list[Group]) -> str:
     """Return a table for each group in plain text, with the finding and the notes below it."""
-    return "\n\n".join(_text(group) for group in groups)
+    return "\n\n".join(
+        "\n".join([table_text(group), finding(group), *(f"note: {note}" for note in group.notes)]) for group in groups
+    )
+
+
+def table_text(group: Group) -> str:
+    """Return the table of a group in plain text, below its title."""
+    cells = table_cells(group)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([title(group), *lines])
 
 
 def as_markdown(groups: list[Group]) -> str:
     """Return a table for each group in Markdown, with the finding and the notes below it."""
     blocks = []
     for group in groups:
-        head, *rows = _cells(group)
+        head, *rows = table_cells(group)
         lines = [f"## {escape_markdown(title(group))}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         lines += [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
         lines += ["", escape_markdown(finding(group)), *(f"\n- {escape_markdown(note)}" for note in group.notes)]
@@ -67,7 +77,8 @@ def points(difference: float | None) -> str:
     return "–" if difference is None else f"{100 * difference:.1f}"
 
 
-def _cells(group: Group) -> list[tuple[str, ...]]:
+def table_cells(group: Group) -> list[tuple[str, ...]]:
+    """Return the column heads, then a row for each net."""
     return [
         COLUMNS,
         *(
@@ -79,10 +90,3 @@ def _cells(group: Group) -> list[tuple[str, ...]]:
             for row in group.rows
         ),
     ]
-
-
-def _text(group: Group) -> str:
-    cells = _cells(group)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([title(group), *lines, finding(group), *(f"note: {note}" for note in group.notes)])

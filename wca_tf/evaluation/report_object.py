@@ -1,6 +1,5 @@
 """Report: the numbers of an evaluation, as an object that shows itself in a terminal and in a notebook."""
 
-import html
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from wca_tf.core import files
 from wca_tf.evaluation.measures.registry import format_results
-from wca_tf.evaluation.report.table import header, table_rows
+from wca_tf.evaluation.report.table import header, html_table, table_rows
 
 
 class Report(Mapping[str, Any]):
@@ -49,8 +48,4 @@ class Report(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, for a notebook."""
-        first, *rows = ([html.escape(cell) for cell in row] for row in table_rows(self._results))
-        head = "".join(f"<th>{cell}</th>" for cell in first)
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-        caption = html.escape(header(self._results))
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table(table_rows(self._results), header(self._results))

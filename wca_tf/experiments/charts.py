@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from wca_tf.core import files
@@ -77,8 +78,8 @@ def legend(axis: Axes) -> None:
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> None:
-    """Draw a column's bars: in each row's group, the bar at `place` of `count`.
+def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> BarContainer:
+    """Draw a column's bars, and return them: in each row's group, the bar at `place` of `count`.
 
     They show the numbers of the paper, or ours with intervals.
     """
@@ -87,11 +88,12 @@ def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, sty
     ours = [cell.measured or {} for cell in cells]
     heights = [cell.paper for cell in cells] if paper else [n.get("value") for n in ours]
     known = [100 * h if h is not None else math.nan for h in heights]  # an unknown number gets no bar
-    axis.bar(places, known, width, **style)
+    drawn = axis.bar(places, known, width, **style)
     if not paper:
         for middle, interval in zip(places, ours, strict=True):
             if "low" in interval:
                 axis.vlines(middle, 100 * interval["low"], 100 * interval["high"], colors="black", linewidth=0.8)
+    return drawn
 
 
 def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool = True) -> None:

@@ -57,12 +57,14 @@ def reproduce(run: Run) -> Table:
 def _draw_overstated(table: Table, run: Run) -> None:
     """Write README's picture: for each net what the usual protocol sees, and what the worst case leaves."""
     figure, axes = panels(len(PICTURE_RADII), label="accuracy on attacked images, %")
+    figure.suptitle("What the usual protocol sees, and what is left")
     for axis, radius in zip(axes, PICTURE_RADII, strict=True):
         axis.set_title(f"ε = {radius}")
         rows = [table.rows[f"{label}, {radius}"] for label, _ in ABLATION_LABELS]
         for place, (column, name) in enumerate(PICTURE.items()):
             style = {"color": COLOURS[place], "label": name}
-            bars(axis, [row.get(column, Cell()) for row in rows], place, len(PICTURE), False, style)
-        axis.set_xticks(range(len(rows)), [label for label, _ in ABLATION_LABELS])
-    legend(axes[-1])
+            drawn = bars(axis, [row.get(column, Cell()) for row in rows], place, len(PICTURE), False, style)
+            axis.bar_label(drawn, fmt="%.0f", padding=9, fontsize=8)  # above the intervals
+        axis.set_xticks(range(len(rows)), [label.replace(" ", "\n") for label, _ in ABLATION_LABELS])
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(PICTURE), frameon=False)
     save(figure, run.report_dir, "overstated")

@@ -1,5 +1,6 @@
 """results.json as a table: the paper's protocol beside the adaptive attacks."""
 
+import html
 from typing import Any
 
 from wca_tf.evaluation.intervals import distance_text, percent
@@ -46,6 +47,16 @@ def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
         rows += [_row("  " + attack["name"], attack["config"]["kind"], attack) for attack in without_radius]
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
     return [tuple(row[i] for i in shown) for row in rows]
+
+
+def html_table(rows: list[tuple[str, ...]], caption: str) -> str:
+    """Return a table in HTML, for a notebook; the first row has the column heads."""
+    first, *others = ([html.escape(cell) for cell in row] for row in rows)
+    head = "".join(f"<th>{cell}</th>" for cell in first)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in others)
+    return (
+        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def _filled(*cells: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # name -> (module, activation of the bottleneck after the backbone)
 BACKBONES: dict[str, tuple[str, str | None]] = {
     "lenet_plus_plus": ("wca_tf.nets.backbones.lenet", None),
+    "lenet5": ("wca_tf.nets.backbones.lenet5", None),
     "resnet18": ("wca_tf.nets.backbones.resnet", "relu"),
     "resnet18_imagenet": ("wca_tf.nets.backbones.resnet_imagenet", "relu"),
     "wide_resnet34_10": ("wca_tf.nets.backbones.wide_resnet", "relu"),

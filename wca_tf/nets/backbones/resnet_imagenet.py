@@ -1,7 +1,6 @@
 """KerasCV's ResNet-18 (He et al., CVPR 2016) for ImageNet's images: a 7×7 stem and a pooling, each of stride 2."""
 
 import keras
-import keras_cv  # type: ignore[import-untyped]
 
 from wca_tf.core.errors import InputError
 from wca_tf.nets.backbones.layer_factory import LayerFactory
@@ -16,8 +15,12 @@ def resnet18_imagenet(image_shape: tuple[int, int, int], layers: LayerFactory) -
 
     Raises:
         InputError: images smaller than 32×32; another factory than `LayerFactory`, since KerasCV makes the
-            layers itself.
+            layers itself; KerasCV is not installed.
     """
+    try:
+        import keras_cv  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise InputError('resnet18_imagenet needs KerasCV: pip install "wca_tf[imagenet]"') from None
     if type(layers) is not LayerFactory:
         raise InputError("expected a backbone whose layers a defence can replace, received resnet18_imagenet")
     if min(image_shape[:2]) < MIN_SIZE:

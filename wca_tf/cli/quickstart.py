@@ -1,0 +1,90 @@
+"""wca-quickstart: from nothing to an honest comparison, on scikit-learn's digits.
+
+    bin/quickstart
+
+Trains a net without a defence and a WCA-Net, attacks both, exports the WCA-Net for TF Serving, and ends with one table
+of both nets. Stopped, the same command goes on where it was. Where it has run before, it shows the table again.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from wca_tf.cli.flags import import_tensorflow, run, show_in_help
+from wca_tf.core.paths import expand_user
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.runs.config import TrainConfig
+from wca_tf.serving.config import ExportConfig
+
+if TYPE_CHECKING:
+    from wca_tf.comparison.groups import Group
+
+# A small net for few epochs and attacks with few steps: it takes a minute, and shows what the long way shows.
+TRAINING = TrainConfig(dataset="digits", backbone="lenet5", epochs=20, learning_rate=2e-3, batch_size=64)
+ATTACKS = EvaluateConfig(attacks="pgd,adaptive:apgd_steps=30:queries=200", epsilons="0.1", num_examples=200)
+NETS = {"none": "a net without a defence", "wca": "a WCA-Net"}
+
+
+def main() -> None:
+    """Train, attack, export and compare."""
+    work_dir = expand_user(flags.FLAGS.work_dir)
+    print("the first import of TensorFlow takes seconds")
+    import_tensorflow()
+    from wca_tf.comparison.compare import compare_evaluations
+    from wca_tf.comparison.tables import table_text
+
+    for number, (defence, name) in enumerate(NETS.items()):
+        _train_and_attack(work_dir, defence, name, 2 * number + 1)
+    _export(work_dir / "wca", work_dir / "served" / "digits")
+    reports = [work_dir / defence / "report" for defence in NETS]
+    [group] = compare_evaluations(reports, work_dir / "compared")
+    print(f"\n{table_text(group)}\n\n{_finding(group)}")
+    print(f"The comparison as a page, with a report for each net: {work_dir / 'compared' / 'comparison.html'}")
+
+
+def _train_and_attack(work_dir: Path, defence: str, name: str, step: int) -> None:
+    """Train a net and attack it; print the first numbers."""
+    from wca_tf.evaluation.api import evaluate_model_dir
+    from wca_tf.runs.training import train
+
+    print(f"\n[{step}/5] training {name}")
+    train(dataclasses.replace(TRAINING, defence=defence), work_dir / defence)
+    print(f"\n[{step + 1}/5] attacking {name}")
+    report = evaluate_model_dir(ATTACKS, work_dir / defence, work_dir / defence / "report")
+    clean, worst = (100 * number["expected_accuracy"]["value"] for number in (report["clean"], report.worst_case[0]))
+    print(f"{name}: accuracy {clean:.1f} % on clean images, {worst:.1f} % in the worst case at ε = {ATTACKS.epsilons}")
+
+
+def _export(model_dir: Path, export_dir: Path) -> None:
+    """Export the net as version 1, where there is no version 1 yet: a version is never replaced."""
+    from wca_tf.serving.export import export_model_dir
+
+    print("\n[5/5] exporting the WCA-Net for TF Serving")
+    if not (export_dir / "1").exists():
+        export_model_dir(ExportConfig(model_dir=str(model_dir), export_dir=str(export_dir)))
+    print(f"exported: {export_dir / '1'}")
+
+
+def _finding(group: "Group") -> str:
+    """Return a sentence that says what the table shows."""
+    from wca_tf.evaluation.intervals import percent
+
+    none, wca = group.rows
+    return (
+        f"By the usual protocol the WCA-Net keeps {percent(wca.protocol)} %. In the worst case it keeps "
+        f"{percent(wca.worst_case)} %, and {percent(wca.queries)} % if a client may ask 100 times, where the net "
+        f"without a defence keeps {percent(none.queries)} %."
+    )
+
+
+def console() -> None:
+    """The entry point of bin/quickstart and wca-quickstart."""
+    flags.DEFINE_string("work_dir", "runs/quickstart", "where the nets, reports and the export go")
+    show_in_help("work_dir")
+    run(main, __doc__ or "")
+
+
+if __name__ == "__main__":
+    console()
