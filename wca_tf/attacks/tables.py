@@ -10,6 +10,14 @@ from wca_tf.attacks.declarations import ATTACKS, NamedAttack
 from wca_tf.core.options import assignment, options_of, with_tables
 
 
+def names_by_group() -> str:
+    """Return a line for each group of attacks, with their names."""
+    groups: dict[str, list[str]] = {}
+    for name, named in ATTACKS.items():
+        groups.setdefault(named.group, []).append(name)
+    return "\n".join(f"    {group + ':':12}{', '.join(names)}" for group, names in groups.items())
+
+
 def help_text() -> str:
     """Return a line for each attack, by group, and a line of its options with their defaults."""
     lines, group = [], ""

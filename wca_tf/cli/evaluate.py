@@ -3,16 +3,13 @@
     bin/evaluate --model_dir=runs/digits_anisotropic --attacks=fgsm,pgd,z_margin --epsilons=8/255,0.1
     bin/evaluate --model=net.keras --dataset=cifar10 --report_dir=report      any Keras classifier of images in [0, 1]
 
-Prints a table and writes report.html, results.json (every number with its 95 % interval), examples.npz (per image) and
-model_card.md. "one draw" is the paper's accuracy, "expected" the mean of the exact P(correct), "n queries" what is left
-when an attacker may ask n times. Killed, the same command goes on; with other --attacks, it adds them.
+Prints a table, and writes report.html, results.json (every number with its 95 % interval), examples.npz (the numbers of
+each image) and model_card.md. Stopped, the same command goes on; with other --attacks it adds them. The table:
+    one draw    accuracy with one answer of the net for each image: the paper's protocol
+    expected    the mean chance that one answer is right; quote it for the worst case
+    n queries   what is left when an attacker may ask n times and needs one error
 
-Attacks, with options after colons (pgd:steps=40:norm=l2), and their defaults. All take eot_samples=N, and targeted=true
-towards a class other than the label. An attack of your own: module:Class:option=value.
-ATTACKS
-
---checklist tells whether the numbers rest on obfuscated gradients; --strict exits with 3 when a criterion fails.
---self_test plants an adversarial image and has every attack find it, and exits with 3 when one does not.
+Attacks, with options after colons (pgd:steps=40:norm=l2), or module:Class of your own:
 """
 
 import dataclasses
@@ -21,7 +18,7 @@ from typing import Any
 
 from absl import flags
 
-from wca_tf.attacks.tables import help_text
+from wca_tf.attacks.tables import help_text, names_by_group
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
@@ -30,6 +27,24 @@ from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.cluster import check_strategy, is_chief
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.runs.preflight import check_model_present, check_sources_present
+
+DETAILS = """
+All attacks take eot_samples=N, the draws that a gradient averages over, and targeted=true, towards a class other than
+the label. The options of each, with their defaults:
+"""
+COMMON = (
+    "model_dir",
+    "model",
+    "dataset",
+    "attacks",
+    "epsilons",
+    "num_examples",
+    "report_dir",
+    "checklist",
+    "strict",
+    "self_test",
+    "tfds_data_dir",
+)
 
 
 def main() -> None:
@@ -106,4 +121,4 @@ def console() -> None:
     flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
     for name in ("model_dir", "model", "dataset", "image_size", "report_dir", "strict", "self_test"):
         show_in_help(name)
-    run(main, (__doc__ or "").replace("ATTACKS", help_text()))
+    run(main, (__doc__ or "") + names_by_group(), COMMON, DETAILS + help_text())

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
+from wca_tf.cli.help import help_text
 from wca_tf.core.errors import InputError, LostWorkerError, one_line
 
 Config = TypeVar("Config")
@@ -35,7 +36,7 @@ def define_flags(config_class: type) -> None:
 
 
 def show_in_help(name: str) -> None:
-    """List a flag under --help, which shows the main module's flags alone."""
+    """Make a flag one of the command's own, which --helpfull lists."""
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
@@ -46,9 +47,16 @@ def config_from_flags(config_class: type[Config]) -> Config:
         return config_class(**{name: flags.FLAGS[name].value for name in names})
 
 
-def run(main: Callable[[], None], usage: str) -> None:
-    """Parse the command line and call `main`; what a user can cause becomes one line and exit 2."""
-    sys.modules["__main__"].__doc__ = usage
+def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), details: str = "") -> None:
+    """Parse the command line and call `main`; what a user can cause becomes one line and exit 2.
+
+    Args:
+        main: the command.
+        usage: the text that --help begins with.
+        common: the flags that --help lists; empty for all.
+        details: more text, for --helpfull.
+    """
+    _show_help(usage, common, details)
     sys.path.insert(0, "")  # where attacks and defences of a user's own are looked for: the working directory
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -82,11 +90,21 @@ def _without_notes() -> Iterator[None]:
             os.close(kept)
 
 
+def _show_help(usage: str, common: tuple[str, ...], details: str) -> None:
+    """Print the help, and end, where the command line asks for it."""
+    asked = set(sys.argv[1:])
+    full = bool(asked & {"--helpfull", "-helpfull"})
+    if full or asked & {"--help", "-help", "-h", "-?"}:
+        names = sorted(flag.name for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]))
+        print(help_text(usage, details, names, common, full))
+        sys.exit(0)
+
+
 def _parse(arguments: Sequence[str]) -> list[str]:
     try:
         rest = flags.FLAGS(list(arguments))
     except SystemExit:
-        sys.exit(0)  # absl's --help leaves with 1
+        sys.exit(0)  # absl's --helpxml and --help=true leave with 1
     except (flags.Error, OSError, ValueError) as error:
         _fail(f"{error} (see --help)")
     if len(rest) > 1:

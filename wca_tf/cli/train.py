@@ -2,11 +2,8 @@
 
     bin/train --flagfile=configs/digits_anisotropic.flags --model_dir=runs/digits_anisotropic
 
-Started again on the same --model_dir it resumes. The result: model.keras (best on validation), last.keras,
-metrics.jsonl, config.json and tensorboard/ in --model_dir. Evaluate it with bin/evaluate.
-
-Defences, --defence=NAME:option=value:... or module:Class of your own (docs/howto/add_a_defence.md):
-DEFENCES
+Stopped, the same command goes on. It leaves in --model_dir: model.keras (the epoch that is best on validation images),
+last.keras, metrics.jsonl, config.json and tensorboard/. Attack the net with bin/evaluate.
 """
 
 from absl import flags
@@ -19,6 +16,24 @@ from wca_tf.defences.tables import help_text
 from wca_tf.distribution.cluster import check_strategy, would_be_chief
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.preflight import check_source_present
+
+DETAILS = """
+Defences, --defence=NAME:option=value:... or module:Class of your own (docs/howto/add_a_defence.md):
+"""
+COMMON = (
+    "model_dir",
+    "dataset",
+    "tfds_data_dir",
+    "defence",
+    "adversarial",
+    "backbone",
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "augmentation",
+    "precision",
+    "seed",
+)
 
 
 def main() -> None:
@@ -47,4 +62,4 @@ def console() -> None:
     define_flags(TrainConfig)
     flags.DEFINE_string("model_dir", None, "directory of the model; an unfinished run in it is resumed")
     show_in_help("model_dir")
-    run(main, (__doc__ or "").replace("DEFENCES", help_text()))
+    run(main, __doc__ or "", COMMON, DETAILS + help_text())
