@@ -152,7 +152,8 @@ def contents() -> Callable[[Path], dict[str, str]]:
 @pytest.fixture(scope="session")
 def tiny_config() -> TrainConfig:
     """The smallest real run: LeNet-5 on 256 digits of 25×25 pixels; 8 steps an epoch."""
-    return TrainConfig(backbone="lenet5", max_train_examples=256, batch_size=32, epochs=5, image_size=25, seed=3)
+    small = {"max_train_examples": 256, "batch_size": 32, "epochs": 5, "image_size": 25}
+    return TrainConfig(backbone="lenet5", learning_rate=5e-3, seed=3, **small)
 
 
 def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

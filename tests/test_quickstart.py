@@ -33,5 +33,5 @@ def test_quickstart_ends_with_one_table_of_both_nets(command_environment, root, 
 
 def test_a_wrong_flag_of_quickstart_is_one_line(command_environment, root, tmp_path):
     done = quickstart(command_environment, root, "--work=here", cwd=tmp_path)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "--work" in done.stderr
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "'work'" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -210,7 +210,7 @@ def test_another_configuration_is_refused_by_flag_and_changes_nothing(
         ({"defence": "wca:feature_dim=9"}, "feature_dim=9"),
         ({"batch_size": 257}, "--batch_size of at most 256"),
         ({"validation_split": 1e-4}, "for validation"),
-        ({"image_size": 20}, "25×25"),
+        ({"image_size": 11}, "12×12"),
         ({"dataset": "folder:absent"}, "absent"),
         ({"dataset": "no_such_set"}, "no_such_set"),
     ],

@@ -34,7 +34,7 @@ def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, see
     held = _survive(attack, target, best, batch, seed, tf.constant(0))
     every = phases(attack, shape)
     # One loop is traced in seconds, a loop for each phase in ten times as long; but l2's patterns have static shapes.
-    for in_one_loop in [every] if attack.norm == "linf" else [[phase] for phase in every]:
+    for in_one_loop in [every] if every and attack.norm == "linf" else [[phase] for phase in every]:
         best, held = _search(attack, target, batch, epsilon, seed, best, held, in_one_loop)
     return best
 
