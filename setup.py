@@ -20,6 +20,7 @@ REQUIREMENTS = [
     "pillow>=10.3",
     "scikit-learn>=1.5",
     "scipy>=1.13",
+    "tensorboard>=2.18",  # the training summaries; TensorFlow does not require it
     "tensorflow>=2.18,<3",
     "tensorflow-datasets>=4.9.7",
     "tensorflow-probability>=0.25",
@@ -46,11 +47,13 @@ setup(
         "dev": [
             *IMAGENET,
             "hypothesis",
+            "ipykernel",
             "mkdocs",
             "mkdocs-material",
             "mkdocstrings",
             "mkdocstrings-python",
             "mypy",
+            "nbclient",
             "pytest",
             "pytest-cov",
             "pytest-xdist",

@@ -145,7 +145,7 @@ def _group(evaluations: list[Evaluation], names: list[str], radius: Radius) -> G
     met = [evaluation.attacks_at(radius) for evaluation in evaluations]
     common = [key for key in met[0] if all(key in attacks for attacks in met)]
     results = evaluations[0].results
-    data = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
+    data = _data(results)
     if not common:
         raise InputError(
             f"expected an attack with the same options on every net of {data}, received {_difference(names, met)}"
@@ -171,6 +171,12 @@ def _difference(names: list[str], met: list[dict[str, dict[str, Any]]]) -> str:
     keys = sorted({key for config in configs for key in config})
     differing = [key for key in keys if any(config.get(key) != configs[0].get(key) for config in configs)]
     return f"{shared[0]} with different {', '.join(differing)}"
+
+
+def _data(results: dict[str, Any]) -> str:
+    """Return the data set, its split and the number of images; images in memory have no name but their net's."""
+    name = "images in memory" if results["split"] == "given" else f"{results['dataset']} {results['split']}"
+    return f"{name}, {results['num_examples']} images"
 
 
 def _row(name: str, evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Row:
