@@ -81,7 +81,7 @@ VARIANTS: dict[str, Changes] = {
 # What --scale=tiny and --scale=small change, and for which data sets otherwise.
 TINY: Changes = {
     "dataset": "digits",
-    "image_size": 25,
+    "image_size": 14,
     "max_train_examples": 256,
     "batch_size": 32,
     "epochs": 2,
@@ -187,8 +187,8 @@ def train_changes(dataset: str, variant: str, scale: str) -> Changes:
 
 
 def _tiny(dataset: str, variant: str) -> Changes:
-    """Return the changes for seconds: digits at the smallest size that the backbone takes."""
-    backbone = {"backbone": "lenet_plus_plus"} if PAPER[dataset].get("backbone") == "resnet18" else {}
+    """Return the changes for seconds: small digits, and LeNet-5 unless the experiment is about a larger net."""
+    backbone = {} if dataset in LARGER else {"backbone": "lenet5"}
     few = {"max_train_examples": 128} if VARIANTS[variant].get("adversarial") else {}
     return {**TINY, **TINY_SETS.get(dataset, {}), **backbone, **few}
 
