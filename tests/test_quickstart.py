@@ -18,7 +18,7 @@ def test_quickstart_ends_with_one_table_of_both_nets(command_environment, root, 
     done = quickstart(command_environment, root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ending = done.stdout[done.stdout.rindex("digits test, 200 images") :].splitlines()
-    assert [line.split()[0] for line in ending[1:4]] == ["net", "none", "wca"]
+    assert [line.split()[0] for line in ending[1:4]] == ["net", "undefended", "wca"]
     work = tmp_path / "runs" / "quickstart"
     [group] = read_strictly(work / "compared" / "comparison.json")
     none, wca = group["rows"]

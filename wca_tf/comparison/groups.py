@@ -206,6 +206,8 @@ def _names(evaluations: list[Evaluation]) -> list[str]:
 def _name(results: dict[str, Any]) -> str:
     training, draws = results["training"], results["config"].get("average_draws")
     name = results["model"]["name"] if training is None else training["defence"]
+    if name.split(":")[0] == "none":  # in a sentence "none" reads as no net at all
+        name = name.replace("none", "undefended", 1)
     if training and training["adversarial"] != "none":
         name += f", adversarial={training['adversarial']}"
     return name + (f", mean of {draws} draws" if draws else "")

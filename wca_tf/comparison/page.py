@@ -16,7 +16,7 @@ from wca_tf.evaluation.report.page import render
 def as_page(groups: list[Group], directory: Path) -> str:
     """Return the page in HTML. Its links to the nets' reports are relative to `directory`, where it will be."""
     nets = list(dict.fromkeys(row.net for group in groups for row in group.rows))
-    columns = (COLUMNS[0], "data", "ε", *COLUMNS[1:])
+    columns = (*COLUMNS, "ε", "data")
     told = [_told(group, directory) for group in groups]
     return render("comparison.html.j2", groups=told, nets=nets, columns=columns, queries=QUERIES)
 
