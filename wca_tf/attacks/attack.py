@@ -61,8 +61,8 @@ class Attack(abc.ABC):
     algorithm: ClassVar[int] = 3  # raise it whenever a change makes the same options give other images
     has_radius: ClassVar[bool] = False
 
-    eot_samples: int = option(50, "draws that a gradient or a loss averages over")
-    targeted: bool = option(False, "towards a class, another for each image, in place of away from the label")
+    eot_samples: int = option(50, "number of draws that a gradient or a loss averages over")
+    targeted: bool = option(False, "attack towards a class other than the label, instead of away from the label")
     text: str = dataclasses.field(default="", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -175,7 +175,7 @@ class BallAttack(Attack):
 
     has_radius: ClassVar[bool] = True
 
-    norm: str = option("linf", "of the ball", choices=NORMS)
+    norm: str = option("linf", "the norm of the ball, whose radius is epsilon", choices=NORMS)
 
     def check_reach(self, adversarial: "tf.Tensor", images: "tf.Tensor", epsilon: float) -> None:
         from wca_tf.attacks.checks import check_result

@@ -25,8 +25,8 @@ EACH_STEP = "a step's length over epsilon"
 class ProjectedGradient(BallAttack):
     """Steps of steepest ascent of an objective, projected to a ball and to [0, 1]."""
 
-    objective: str = option("ce", "what the steps climb", choices=OBJECTIVES)
-    steps: int = option(10, "gradient steps")
+    objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
+    steps: int = option(10, "number of gradient steps")
     relative_step_size: float = option(0.1, EACH_STEP)
     random_start: bool = option(True, "begin at random in the ball, not at the image")
 
@@ -47,11 +47,11 @@ class RestartedPGD(WorstCase):
     With one start the attack is `ProjectedGradient`: every image is attacked, and no results are compared.
     """
 
-    objective: str = option("ce", "what the steps climb", choices=OBJECTIVES)
-    steps: int = option(10, "gradient steps of a start")
+    objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
+    steps: int = option(10, "number of gradient steps of each start")
     relative_step_size: float = option(0.1, EACH_STEP)
     random_start: bool = option(True, "begin at random in the ball, not at the image")
-    restarts: int = option(100, "starts", quick=2)
+    restarts: int = option(100, "number of starts; the worst image counts", quick=2)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
     @property
@@ -82,8 +82,8 @@ class RestartedPGD(WorstCase):
 class AutoPGD(BallAttack):
     """Auto-PGD: momentum, and a step size that halves itself; returns the iterate at which the net fails most."""
 
-    objective: str = option("ce", "what the steps climb", choices=OBJECTIVES)
-    steps: int = option(100, "gradient steps", quick=20)
+    objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
+    steps: int = option(100, "number of gradient steps", quick=20)
     rho: float = option(
         0.75, "a step size is halved when a smaller share of its steps increased the objective", maximum=1
     )
@@ -102,8 +102,10 @@ class AutoPGD(BallAttack):
 class AutoAttackRand(WorstCase):
     """AutoAttack's `rand`: Auto-PGD on cross-entropy, then on DLR."""
 
-    steps: int = option(100, "gradient steps of each", quick=20)
-    rho: float = option(0.75, "of Auto-PGD", maximum=1)
+    steps: int = option(100, "number of gradient steps of each Auto-PGD", quick=20)
+    rho: float = option(
+        0.75, "a step size is halved when a smaller share of its steps increased the objective", maximum=1
+    )
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
     def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
@@ -130,9 +132,9 @@ class Adaptive(WorstCase):
     Where no net without noise is known, 3 and 4 are left out. For a net that has no noise, 4 is left out.
     """
 
-    steps: int = option(40, "of each attack by projected gradient", quick=10)
-    apgd_steps: int = option(100, "of Auto-PGD", quick=10)
-    queries: int = option(1000, "of Square", quick=30)
+    steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
+    apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
+    queries: int = option(1000, "number of queries of Square", quick=30)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
     def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
@@ -171,12 +173,14 @@ class CarliniWagner(Attack):
 
     confidence: float = option(0.0, "κ, in logits (in standard deviations for objective z_margin)", minimum=0)
     objective: str = option(
-        "expected_margin", "the margin; `margin` is noise-free", choices=("expected_margin", "margin", "z_margin")
+        "expected_margin",
+        "the margin to lower; `margin` is noise-free",
+        choices=("expected_margin", "margin", "z_margin"),
     )
-    steps: int = option(1000, "gradient steps of a search; one that no longer falls ends early", quick=100)
-    learning_rate: float = option(5e-4, "Adam's, in tanh space", quick=0.03)
-    initial_constant: float = option(1e-3, "the first c", quick=0.1)
-    searches: int = option(9, "values of c tried", quick=5)
+    steps: int = option(1000, "number of gradient steps of a search, at most", quick=100)
+    learning_rate: float = option(5e-4, "learning rate of Adam, in tanh space", quick=0.03)
+    initial_constant: float = option(1e-3, "the first weight c of the margin", quick=0.1)
+    searches: int = option(9, "number of weights c that are tried", quick=5)
 
     @property
     def passes(self) -> int:
@@ -200,13 +204,13 @@ class NPixel(Attack):
     of logits, averaged over draws; every image gets all generations.
     """
 
-    pixels: int = option(1, "n, at most")
-    objective: str = option("probability", "what is minimised", choices=("probability", "margin"))
-    population: int = option(400, "candidates of an image", minimum=4, quick=20)
-    generations: int = option(1000, "of the evolution, at most", quick=10)
+    pixels: int = option(1, "n, the largest number of pixels that change")
+    objective: str = option("probability", "the quantity to minimise", choices=("probability", "margin"))
+    population: int = option(400, "number of candidates for each image", minimum=4, quick=20)
+    generations: int = option(1000, "largest number of generations of the evolution", quick=10)
     crossover: float = option(0.7, "the probability that a coordinate is the mutant's", minimum=0, maximum=1)
     mutation: float = option(0.5, "the weight of the difference of two candidates")
-    bound: float = option(0.01, BOUND + "; of no use to objective margin", minimum=0, maximum=1)
+    bound: float = option(0.01, BOUND + "; not used by objective=margin", minimum=0, maximum=1)
 
     @property
     def gradient_objective(self) -> None:
@@ -233,16 +237,16 @@ class NPixel(Attack):
 class Square(BallAttack):
     """Random search over squares on the margin of logits, averaged over draws: a black box."""
 
-    queries: int = option(5000, "proposals per image; each costs a random net `eot_samples` answers", quick=60)
-    initial_share: float = option(0.8, "p, of the pixels that the first squares cover", maximum=1)
+    queries: int = option(5000, "number of proposals for each image", quick=60)
+    initial_share: float = option(0.8, "p, the share of pixels that the first squares cover", maximum=1)
     bound: float = option(
         0.01,
-        "an image is lost, and its search over, when the share of draws that give its label is at most this: of the "
-        "`eot_samples` draws, and then of other draws, 1,000 where draws are cheap",
+        "an image is lost, and its search ends, when at most this share of `eot_samples` draws gives its label, and "
+        "then of other draws too (1,000 where draws are cheap)",
         minimum=0,
         maximum=1,
     )
-    fresh: bool = option(False, "every proposal meets new draws, as the client of a server does")
+    fresh: bool = option(False, "new draws for every proposal, as for the client of a server")
 
     @property
     def passes(self) -> int:
@@ -258,7 +262,7 @@ class Square(BallAttack):
 class RandomSampling(BallAttack):
     """The worst of many uniform points of the ball: what other attacks must beat (criterion 4 of the paper)."""
 
-    points: int = option(10_000, "how many", quick=60)
+    points: int = option(10_000, "number of random points", quick=60)
 
     @property
     def passes(self) -> int:
@@ -277,8 +281,8 @@ class Transfer(BallAttack):
     source: Any = option(
         "", "directory of the other net, in Python a target; empty: the attacked net without its noise"
     )
-    source_objective: str = option("margin", "what the steps climb on the source", choices=OBJECTIVES)
-    steps: int = option(40, "gradient steps")
+    source_objective: str = option("margin", "the loss that the steps increase on the source", choices=OBJECTIVES)
+    steps: int = option(40, "number of gradient steps")
     relative_step_size: float = option(0.1, EACH_STEP)
 
     @property

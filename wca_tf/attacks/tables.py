@@ -44,7 +44,9 @@ def markdown_options() -> str:
     meanings: dict[tuple[str, str], list[str]] = {}
     for name, named in ATTACKS.items():
         for option, field in options_of(named.kind).items():
-            meanings.setdefault((option, field.metadata["help"]), []).append(name)
+            choices = field.metadata["bounds"].choices
+            meaning = field.metadata["help"] + (f" ({', '.join(choices)})" if choices else "")
+            meanings.setdefault((option, meaning), []).append(name)
     lines = ["| option | what it is | attacks |", "|---|---|---|"]
     for (option, meaning), names in meanings.items():
         whose = "all" if len(names) == len(ATTACKS) else ", ".join(names)

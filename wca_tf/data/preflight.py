@@ -25,8 +25,8 @@ def check_dataset_present(config: DataConfig) -> None:
         return
     if not config.download:
         raise InputError(
-            f"expected TFDS data of {name!r} in {directory}, where it is not: name their place with --tfds_data_dir, "
-            "or fetch them with --download"
+            f"expected TFDS data of {name!r} in {directory}, which are absent: give their directory with "
+            "--tfds_data_dir, or fetch them with --download"
         )
     _check_network(name)
 

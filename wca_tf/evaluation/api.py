@@ -46,7 +46,7 @@ def evaluate(
         InputError: images, labels, attacks or the model cannot be used, or the directory belongs to another evaluation.
     """
     if report_dir is not None and not name and not isinstance(model, keras.Model):
-        raise InputError("expected name=..., by which report_dir knows a target from another")
+        raise InputError("expected name=..., which tells one target from another in report_dir")
     name = name or "keras model"
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:

@@ -21,15 +21,15 @@ class LearnedNoise(Defence):
     """The options that the paper's defence and the authors' code share."""
 
     covariance: str = option(
-        "anisotropic", "of the noise: any, or one variance for each feature", choices=("anisotropic", "isotropic")
+        "anisotropic", "covariance of the noise: any matrix, or a diagonal one", choices=("anisotropic", "isotropic")
     )
-    feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
+    feature_dim: int = option(32, "D, the width of the bottleneck; paper: 32, or 256 for 100 classes")
     regularizer: str = option(
         "penalty",
-        "what keeps weights and noise from growing: weight decay, or projections after every step (paper, appendix D)",
+        "limit on weights and noise: weight decay, or projections after every step (paper, appendix D)",
         choices=("penalty", "constraint"),
     )
-    weight_decay: float = option(1e-4, "of the penalty: l2 on the classifier's weights and the noise's", minimum=0)
+    weight_decay: float = option(1e-4, "weight of the l2 penalty on the classifier's weights and the noise", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +39,10 @@ class WCA(LearnedNoise):
     source = "Eustratiadis et al., ICML 2021"
 
     max_weight_norm: float = option(
-        1.0, "of the constraint: gamma, the largest norm of a class's weights", minimum=MIN_BOUND
+        1.0, "with regularizer=constraint: γ, the largest norm of a class's weights", minimum=MIN_BOUND
     )
     max_variance: float = option(
-        1.0, "of the constraint: the largest singular value of the noise's covariance", minimum=MIN_BOUND
+        1.0, "with regularizer=constraint: the largest singular value of the noise's covariance", minimum=MIN_BOUND
     )
     noise_alone: bool = option(False, "train the noise alone, on the net of --initial_weights (paper, E3)")
 
