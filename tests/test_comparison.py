@@ -2,7 +2,9 @@
 
 import dataclasses
 import html
+import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -98,6 +100,27 @@ def test_a_directory_given_twice_or_without_an_evaluation_is_refused(reports, tm
         compare_evaluations([tmp_path])
     (tmp_path / "results.json").write_text((reports["plain"] / "results.json").read_text())
     with pytest.raises(InputError, match="examples.npz"):
+        compare_evaluations([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"worst_case": 3}, {"attacks": [{}]}, {"training": []}, {"config": None}, {"clean": {}}, {"model": {}}],
+    ids=str,
+)
+def test_broken_contents_are_one_line(reports, tmp_path, change):
+    results = {**read_strictly(reports["plain"] / "results.json"), **change}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    shutil.copy(reports["plain"] / "examples.npz", tmp_path)
+    with pytest.raises(InputError, match="cannot be read") as raised:
+        compare_evaluations([tmp_path])
+    assert "\n" not in str(raised.value)
+
+
+def test_the_arrays_of_another_evaluation_are_refused(reports, tmp_path):
+    shutil.copy(reports["plain"] / "results.json", tmp_path)
+    shutil.copy(reports["fgsm"] / "examples.npz", tmp_path)
+    with pytest.raises(InputError, match="as many"):
         compare_evaluations([tmp_path])
 
 

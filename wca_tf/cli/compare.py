@@ -16,7 +16,7 @@ from wca_tf.core.paths import expand_user
 
 def main() -> None:
     """Compare as the parsed flags say."""
-    paths = [expand_user(path) for path in flags.FLAGS.evaluations]
+    paths = [expand_user(path) for path in flags.FLAGS.evaluations if path]
     if not paths:
         raise InputError("expected --evaluations=DIR,DIR: report directories of bin/evaluate")
     for path in paths:

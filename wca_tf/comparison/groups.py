@@ -116,9 +116,18 @@ def read_evaluation(path: Path) -> Evaluation:
         raise InputError(f"expected a results.json of schema {SCHEMA} in {path}: is it of another version of wca_tf?")
     try:
         with np.load(path / "examples.npz", allow_pickle=False) as stored:
-            return Evaluation(path, results, dict(stored))
-    except Exception as error:  # NumPy raises whatever zip and its own readers raise
-        raise InputError(f"expected an examples.npz in {path}, which cannot be read: {one_line(error)}") from None
+            evaluation = Evaluation(path, results, dict(stored))
+        rows, columns = 1 + len(results["attacks"]), results["num_examples"]
+        if evaluation.arrays["probability_correct"].shape != (rows, columns):
+            raise ValueError(
+                f"examples.npz does not have as many attacks and images as results.json, {rows} and {columns}"
+            )
+        name = _name(results)
+        for radius in evaluation.radii:  # makes every number once, so that broken contents are told here
+            _row(name, evaluation, radius, list(evaluation.attacks_at(radius).values()))
+    except Exception as error:  # NumPy raises whatever zip and its own readers raise, broken contents anything
+        raise InputError(f"expected a whole evaluation in {path}, which cannot be read: {one_line(error)}") from None
+    return evaluation
 
 
 def compare(evaluations: list[Evaluation]) -> list[Group]:
