@@ -75,14 +75,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "headline": Experiment(
         "Tables 1 and 4",
-        "ResNet-18 on CIFAR-10, all images: the paper's attacks and the adaptive suite",
+        "ResNet-18 on CIFAR-10, all images: the paper's attacks, and strong ones",
         2,
         ("cifar10",),
         cost="5.3 h of training, 11 and 35 min of attacks",
     ),
     "honest": Experiment(
         "not in the paper",
-        "every row of ablation and controls under the adaptive suite",
+        "every row of ablation and controls under strong attacks",
         8,
         full=ABLATION_SETS,
         cost="3.7 h of training, 10 to 20 min of attacks a net",

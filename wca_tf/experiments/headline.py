@@ -1,4 +1,4 @@
-"""Tables 1 and 4: WCA-Net and no defence, ResNet-18 on CIFAR-10, by the paper's protocol and by the adaptive suite.
+"""Tables 1 and 4: WCA-Net and no defence, ResNet-18 on CIFAR-10, by the paper's protocol and by strong attacks.
 
 The nets are compared at smaller radii too, where their accuracy may be above zero.
 """
@@ -17,7 +17,7 @@ AT_SMALLER = ["pgd", "z_margin:steps=10"]
 def reproduce(run: Run) -> Table:
     """Return a table with a row per net.
 
-    A row has the paper's FGSM, PGD and Square beside ours, then the accuracy that the adaptive suite leaves.
+    A row has the paper's FGSM, PGD and Square beside ours, then the accuracy that the strong attacks leave.
     """
     [dataset] = run.datasets
     backbone = run.net(dataset, "none").backbone

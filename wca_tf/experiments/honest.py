@@ -1,4 +1,4 @@
-"""Every row of the ablation and the controls again, under the adaptive suite: what is left of the robustness."""
+"""Every row of the ablation and the controls again, under strong attacks: what is left of the robustness."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def reproduce(run: Run) -> Table:
     A row has the paper's protocol, each adaptive attack, and the worst case per image over all of them.
     """
     first, *others = run.datasets
-    table = Table(f"Every variant under the adaptive suite, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
+    table = Table(f"Every variant under strong attacks, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
     for row in honest_rows():
         add_honest_cells(table, row.label, run, first, row.variant, row.paper, **row.asked)
     table.notes = run.notes(first, honest_rows(), ["square"])
@@ -25,7 +25,7 @@ def reproduce(run: Run) -> Table:
             add_honest_cells(table, f"{dataset}, {row.label}", run, dataset, row.variant, row.paper)
         table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
     table.notes.append(
-        "E1 changes the attack, not the net: under the adaptive suite, which needs no draws, it is the penalty's row"
+        "E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row"
     )
     table.notes.append(E3_NOTE)
     bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"))
