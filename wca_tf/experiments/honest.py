@@ -24,9 +24,7 @@ def reproduce(run: Run) -> Table:
         for row in ablation_rows(dataset):
             add_honest_cells(table, f"{dataset}, {row.label}", run, dataset, row.variant, row.paper)
         table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
-    table.notes.append(
-        "E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row"
-    )
+    table.notes.append("E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row")
     table.notes.append(E3_NOTE)
     bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"))
     return table
