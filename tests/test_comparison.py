@@ -83,6 +83,15 @@ def test_nets_without_an_attack_in_common_are_refused(reports):
         compare_evaluations([reports["draws"], reports["fgsm"]])
 
 
+def test_attacks_that_saw_a_net_in_another_precision_are_others(reports, tmp_path):
+    directory = shutil.copytree(reports["draws"], tmp_path / "bfloat16")
+    results = read_strictly(directory / "results.json")
+    results["config"]["attack_precision"] = "mixed_bfloat16"
+    (directory / "results.json").write_text(json.dumps(results))
+    with pytest.raises(InputError, match="pgd with different attack_precision$"):
+        compare_evaluations([reports["draws"], directory])
+
+
 def test_nets_of_the_same_name_get_the_names_of_their_directories(reports):
     group = compare_evaluations([reports["plain"], reports["fgsm"]])[0]
     assert [row.net for row in group.rows] == ["plain (plain)", "plain (fgsm)"]

@@ -12,8 +12,7 @@ from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.evaluation.identity import SCHEMA
 from wca_tf.evaluation.intervals import Number
-from wca_tf.evaluation.judging import Judgement, least_probability
-from wca_tf.evaluation.outcomes import CLEAN, stored_judgements
+from wca_tf.evaluation.outcomes import stored_worst_case
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.sections import NORM_NAMES
 
@@ -43,19 +42,17 @@ class Evaluation:
         return [(worst["norm"], worst["epsilon"]) for worst in self.results["worst_case"]]
 
     def attacks_at(self, radius: Radius) -> dict[str, dict[str, Any]]:
-        """Return the attacks at a radius by an identity: the name and every option, as text."""
-        entries = [a for a in self.results["attacks"] if (a["norm"], a["epsilon"]) == radius]
-        return {json.dumps([entry["name"], entry["config"]], sort_keys=True): entry for entry in entries}
+        """Return the attacks at a radius by an identity: the name and every option, as text.
 
-    def worst_case(self, radius: Radius, names: list[str]) -> Judgement:
-        """Return the judgement of each image in the worst case over the clean image and the named attacks."""
-        attack, norm, epsilon = (self.arrays[name].tolist() for name in ("attack", "norm", "epsilon"))
-        rows = [
-            row
-            for row, name in enumerate(attack)
-            if name == CLEAN or (name in names and (norm[row], epsilon[row]) == radius)
+        The precision of the net that an attack saw counts as one of its options.
+        """
+        shared = {"attack_precision": self.results["config"].get("attack_precision")}
+        entries = [
+            {**entry, "config": {**entry["config"], **shared}}
+            for entry in self.results["attacks"]
+            if (entry["norm"], entry["epsilon"]) == radius
         ]
-        return least_probability(stored_judgements(self.arrays, rows))
+        return {json.dumps([entry["name"], entry["config"]], sort_keys=True): entry for entry in entries}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +186,7 @@ def _data(results: dict[str, Any]) -> str:
 
 
 def _row(name: str, evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Row:
-    worst = evaluation.worst_case(radius, [entry["name"] for entry in attacks])
+    worst = stored_worst_case(evaluation.arrays, [entry["name"] for entry in attacks], *radius)
     protocol = [entry["accuracy"] for entry in attacks if entry["name"] == PROTOCOL]
     return Row(
         net=name,

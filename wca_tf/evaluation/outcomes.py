@@ -11,7 +11,7 @@ import numpy as np
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.evaluation.judging import Judgement
+from wca_tf.evaluation.judging import Judgement, least_probability
 
 # The number of adversarial images that are kept for the report.
 GALLERY = 8
@@ -123,6 +123,20 @@ def load_outcome(
         return Outcome(**described, judgement=Judgement(**fields), **arrays)
     except Exception as error:  # NumPy raises whatever zip and its own readers raise
         raise InputError(f"expected a record in {path}, which cannot be read: {one_line(error)}; remove it") from None
+
+
+def stored_worst_case(arrays: dict[str, np.ndarray], names: list[str], norm: str, epsilon: float) -> Judgement:
+    """Return the judgement of each image in the worst case over the clean image and the named attacks at a radius.
+
+    `arrays` are those of `per_example_arrays`.
+    """
+    described = zip(*(arrays[key].tolist() for key in ("attack", "norm", "epsilon")), strict=True)
+    rows = [
+        row
+        for row, (name, *radius) in enumerate(described)
+        if name == CLEAN or (name in names and radius == [norm, epsilon])
+    ]
+    return least_probability(stored_judgements(arrays, rows))
 
 
 def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Judgement]:

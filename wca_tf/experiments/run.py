@@ -14,9 +14,9 @@ import numpy as np
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.intervals import Number
-from wca_tf.evaluation.judging import Judgement, least_probability
+from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.measures.criteria import Searches
-from wca_tf.evaluation.outcomes import stored_judgements
+from wca_tf.evaluation.outcomes import stored_worst_case
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.paper import EPSILON
@@ -48,12 +48,9 @@ class Evaluated:
         return found
 
     def worst_judgement(self, attacks: list[str], epsilon: float) -> Judgement:
-        """Return the judgement of each image in the worst case over these attacks and the clean image."""
+        """Return the judgement of each image in the worst case over these attacks in l∞ and the clean image."""
         with np.load(self.report_dir / "examples.npz") as stored:
-            arrays = dict(stored)
-        names, radii = arrays["attack"].tolist(), arrays["epsilon"]
-        rows = [i for i, name in enumerate(names) if name == "clean" or (name in attacks and radii[i] == epsilon)]
-        return least_probability(stored_judgements(arrays, rows))
+            return stored_worst_case(dict(stored), attacks, "linf", epsilon)
 
     def worst_case(self, attacks: list[str], epsilon: float, queries: int = 1) -> Number:
         """Return the mean of P(correct)ⁿ in the worst case over these attacks and the clean image; n is `queries`."""
