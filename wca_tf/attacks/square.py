@@ -77,17 +77,17 @@ def _search(
     seed: tf.Tensor,
     best: tf.Tensor,
     held: Survival,
-    phases: list[Phase],
+    in_one_loop: list[Phase],
 ) -> tuple[tf.Tensor, Survival]:
     """Return images and their survival after the proposals of these phases."""
     propose, numbers = _PROPOSALS[attack.norm], 5 + batch.images.shape[3]
     draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
-    begins, ends, sides = np.array(phases, np.int32).T
+    begins, ends, sides = np.array(in_one_loop, np.int32).T
     begin_of, side_of = (tf.constant(np.repeat(values, ends - begins)) for values in (begins, sides))
     query = tf.constant(begins[0])
     while query < ends[-1] and tf.reduce_any(held.probability > attack.bound):
         begin = begin_of[query - begins[0]]
-        size = side_of[query - begins[0]] if len(phases) > 1 else phases[0][2]
+        size = side_of[query - begins[0]] if len(in_one_loop) > 1 else in_one_loop[0][2]
         if (query - begin) % BLOCK == 0:
             draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
         rows = open_rows(target, held.probability > attack.bound)

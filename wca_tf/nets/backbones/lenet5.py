@@ -13,7 +13,7 @@ MIN_SIZE = 12
 def lenet5(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Build two 5×5 convolutions with 2×2 max pooling, then two dense layers, all with ReLU in place of tanh.
 
-    The backbone gives 84 features. It costs a hundredth of LeNet++.
+    The backbone gives 84 features. A 28×28 image takes 0.42 million multiplications, and 58 million on LeNet++.
 
     Raises:
         InputError: images smaller than 12×12: the second convolution would leave nothing to pool.
