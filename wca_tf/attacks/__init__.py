@@ -38,9 +38,10 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
     Raises:
         InputError: the name or an option is unknown, or a value has the wrong type or is out of bounds.
 
-    >>> attack = parse_attack("pgd:steps=40:norm=l2", eot_samples=20)
-    >>> attack.steps, attack.norm, attack.eot_samples, attack.name
-    (40, 'l2', 20, 'pgd:steps=40:norm=l2')
+    Examples:
+        >>> attack = parse_attack("pgd:steps=40:norm=l2", eot_samples=20)
+        >>> attack.steps, attack.norm, attack.eot_samples, attack.name
+        (40, 'l2', 20, 'pgd:steps=40:norm=l2')
     """
     name, *assignments = text.split(":")
     if name not in ATTACKS and assignments and "=" not in assignments[0]:
@@ -58,8 +59,9 @@ def parse_attack(text: str, **defaults: Any) -> Attack:
 def spell_attack(attack: Attack) -> str:
     """Return the text with the fewest options from which `parse_attack` makes this attack.
 
-    >>> spell_attack(parse_attack("pgd:steps=10:norm=l2"))
-    'pgd:norm=l2'
+    Examples:
+        >>> spell_attack(parse_attack("pgd:steps=10:norm=l2"))
+        'pgd:norm=l2'
     """
     names = [spell(name, attack, named.defaults) for name, named in ATTACKS.items() if named.kind is type(attack)]
     outside = f"{type(attack).__module__}:{type(attack).__qualname__}"
@@ -72,8 +74,9 @@ def kind_of(attack: Attack) -> str:
     A "paper" attack is one of the paper's, with the paper's options. An "adaptive" attack is adapted to the defence. An
     "own" attack is a user's class. Any other attack is a "variant", such as a paper's attack with other options.
 
-    >>> kind_of(parse_attack("pgd")), kind_of(parse_attack("pgd:steps=40")), kind_of(parse_attack("z_margin"))
-    ('paper', 'variant', 'adaptive')
+    Examples:
+        >>> kind_of(parse_attack("pgd")), kind_of(parse_attack("pgd:steps=40")), kind_of(parse_attack("z_margin"))
+        ('paper', 'variant', 'adaptive')
     """
     name = spell_attack(attack).split(":")[0]
     if name not in ATTACKS:
@@ -89,8 +92,9 @@ def kind_of(attack: Attack) -> str:
 def quick_text(name: str) -> str:
     """Return the text of an attack of `ATTACKS`, with the values of its options for quick tests.
 
-    >>> quick_text("apgd_ce")
-    'apgd_ce:steps=20'
+    Examples:
+        >>> quick_text("apgd_ce")
+        'apgd_ce:steps=20'
     """
     named = ATTACKS[name]
     quick = {key: field.metadata["quick"] for key, field in options_of(named.kind).items()}

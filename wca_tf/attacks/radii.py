@@ -31,8 +31,9 @@ def norms_of(attacks: Iterable[Attack]) -> list[str]:
 def parse_radii(text: str | Sequence[str | float]) -> list[Radius]:
     """Return the radii of a list; raise InputError for an item that is not a radius, or that is there twice.
 
-    >>> parse_radii("1/2,l2:0.3")
-    [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
+    Examples:
+        >>> parse_radii("1/2,l2:0.3")
+        [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
     """
     radii = []
     for item in map(str, listed(text, "--epsilons")):

@@ -175,8 +175,9 @@ def spell(name: str, declared: Any, defaults: Mapping[str, Any]) -> str:
 def assignment(option: str, value: Any) -> str:
     """Return OPTION=VALUE as the grammar writes it.
 
-    >>> assignment("targeted", True)
-    'targeted=true'
+    Examples:
+        >>> assignment("targeted", True)
+        'targeted=true'
     """
     return f"{option}={str(value).lower() if isinstance(value, bool) else value}"
 

@@ -27,8 +27,9 @@ def keras_seed(seed: int) -> Iterator[None]:
 def make_seed(seed: int | tf.Tensor) -> tf.Tensor:
     """Return an int32[2] seed made from a whole number, or the argument itself when it is such a seed.
 
-    >>> make_seed(7).numpy().tolist()
-    [7, 0]
+    Examples:
+        >>> make_seed(7).numpy().tolist()
+        [7, 0]
     """
     seed = tf.cast(seed, tf.int32)
     return seed if seed.shape.rank == 1 else tf.stack([seed, 0])
@@ -37,8 +38,9 @@ def make_seed(seed: int | tf.Tensor) -> tf.Tensor:
 def fold_in(seed: tf.Tensor, *data: int | tf.Tensor) -> tf.Tensor:
     """Return a new int32[2] seed from `seed`, a different one for each sequence of whole numbers `data`.
 
-    >>> bool(tf.reduce_all(fold_in(make_seed(0), 1, 2) == fold_in(fold_in(make_seed(0), 1), 2)))
-    True
+    Examples:
+        >>> bool(tf.reduce_all(fold_in(make_seed(0), 1, 2) == fold_in(fold_in(make_seed(0), 1), 2)))
+        True
     """
     for number in data:
         seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32))

@@ -21,9 +21,10 @@ class Examples:
         InputError: no examples; another rank, dtype or range than above; NaN or Inf; not one label for each image; a
             label that is no class.
 
-    >>> examples = Examples(np.zeros((4, 2, 2, 1), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
-    >>> len(examples.take(slice(0, 3))), examples.image_shape
-    (3, (2, 2, 1))
+    Examples:
+        >>> examples = Examples(np.zeros((4, 2, 2, 1), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
+        >>> len(examples.take(slice(0, 3))), examples.image_shape
+        (3, (2, 2, 1))
     """
 
     images: np.ndarray

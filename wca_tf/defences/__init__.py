@@ -22,8 +22,9 @@ NOT_DEFENCES = ("adversarial_training", "defence", "tables")  # the modules that
 def defence_names() -> tuple[str, ...]:
     """Return the names of the defences of this package, in alphabetical order.
 
-    >>> defence_names()
-    ('none', 'wca', 'wca_official')
+    Examples:
+        >>> defence_names()
+        ('none', 'wca', 'wca_official')
     """
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in NOT_DEFENCES))
 
@@ -42,8 +43,9 @@ def parse_defence(text: str) -> Defence:
     Raises:
         InputError: the name or an option is unknown, or a value has the wrong type or is out of bounds.
 
-    >>> parse_defence("wca:feature_dim=64:covariance=isotropic").options()["feature_dim"]
-    64
+    Examples:
+        >>> parse_defence("wca:feature_dim=64:covariance=isotropic").options()["feature_dim"]
+        64
     """
     name, *assignments = text.split(":")
     if name in defence_names():
@@ -59,8 +61,9 @@ def parse_defence(text: str) -> Defence:
 def spell_defence(defence: Defence) -> str:
     """Return the shortest text from which `parse_defence` makes this defence.
 
-    >>> spell_defence(parse_defence("wca:covariance=anisotropic:feature_dim=64"))
-    'wca:feature_dim=64'
+    Examples:
+        >>> spell_defence(parse_defence("wca:covariance=anisotropic:feature_dim=64"))
+        'wca:feature_dim=64'
     """
     names = [name for name in defence_names() if declaration_of(name) is type(defence)]
     outside = f"{type(defence).__module__}:{type(defence).__qualname__}"

@@ -21,8 +21,9 @@ def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number
         design_effect: Kish's design effect: the variance of the mean, divided by its variance for N independent values.
             The interval is that of N / `design_effect` values.
 
-    >>> {name: round(number, 3) for name, number in mean_with_interval(np.array([1.0, 1.0, 1.0, 0.0])).items()}
-    {'value': 0.75, 'low': 0.301, 'high': 0.954}
+    Examples:
+        >>> {name: round(number, 3) for name, number in mean_with_interval(np.array([1.0, 1.0, 1.0, 0.0])).items()}
+        {'value': 0.75, 'low': 0.301, 'high': 0.954}
     """
     count, mean = len(values) / design_effect, float(np.mean(values))
     z = float(stats.norm.ppf(0.975))
@@ -127,8 +128,9 @@ def _design_effect(variance: float, values: np.ndarray) -> float:
 def percent(value: Number | float | None) -> str:
     """Return a share, or a number of results.json, in per cent with one decimal; a dash for `None`, which is not known.
 
-    >>> percent(0.1234), percent({"value": 1.0}), percent(None)
-    ('12.3', '100.0', '–')
+    Examples:
+        >>> percent(0.1234), percent({"value": 1.0}), percent(None)
+        ('12.3', '100.0', '–')
     """
     share = value["value"] if isinstance(value, dict) else value
     return "–" if share is None else f"{100 * share:.1f}"
@@ -137,7 +139,8 @@ def percent(value: Number | float | None) -> str:
 def distance_text(distance: float | None) -> str:
     """Return a distance of results.json in three digits; ∞ for `None`, as when no image was found.
 
-    >>> distance_text(0.51234), distance_text(None)
-    ('0.512', '∞')
+    Examples:
+        >>> distance_text(0.51234), distance_text(None)
+        ('0.512', '∞')
     """
     return "∞" if distance is None else f"{distance:.3g}"

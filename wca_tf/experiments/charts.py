@@ -1,6 +1,7 @@
 """Charts of experiments, the paper's numbers and ours side by side, as PNG and SVG."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,29 +47,34 @@ def panels(
     return figure, list(axes)
 
 
-def bar_chart(table: Table, directory: Path, name: str, titles: tuple[str, str]) -> None:
+def bar_chart(
+    table: Table, directory: Path, name: str, titles: tuple[str, str], shown: Sequence[str] | None = None
+) -> None:
     """Write a bar chart of a table: the paper's numbers on the left, and ours with intervals on the right.
 
     A row is a group of bars, and a column is a colour. `titles` are the titles of the two panels. A panel shows only
-    columns that have numbers.
+    columns that have numbers, and of these the columns `shown`, if these are given. Without any number of the paper
+    there is one panel.
     """
-    cells = {column: [row.get(column, Cell()) for row in table.rows.values()] for column in table.columns}
+    columns = [column for column in table.columns if shown is None or column in shown]
+    cells = {column: [row.get(column, Cell()) for row in table.rows.values()] for column in columns}
     ours = [column for column in cells if any(cell.measured for cell in cells[column])]
     papers = [column for column in ours if any(cell.paper is not None for cell in cells[column])]
-    widths = [max(4.6, BAR * len(columns) * len(table.rows)) for columns in (papers, ours)]
+    drawn = [(title, part) for title, part in zip(titles, (papers, ours), strict=True) if part or part is ours]
+    widths = [max(4.6, BAR * len(columns) * len(table.rows)) for _, columns in drawn]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(sum(widths), 4.2), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True, width_ratios=widths)
+        axes = figure.subplots(1, len(drawn), sharey=True, width_ratios=widths, squeeze=False)[0]
         axes[0].set(ylim=(0, 100), ylabel="accuracy, %")
-        for axis, title, columns in zip(axes, titles, (papers, ours), strict=True):
+        for axis, (title, columns) in zip(axes, drawn, strict=True):
             axis.set_title(title)
             for place, column in enumerate(columns):
                 number = ours.index(column)
                 colour, hatch = COLOURS[number % len(COLOURS)], HATCHES[number // len(COLOURS) % len(HATCHES)]
                 style = {"color": colour, "hatch": hatch, "label": column}
-                bars(axis, cells[column], place, len(columns), axis is axes[0], style)
+                bars(axis, cells[column], place, len(columns), columns is papers, style)
             axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
-        legend(axes[1])
+        legend(axes[-1])
         save(figure, directory, name)
 
 

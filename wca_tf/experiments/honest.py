@@ -8,6 +8,8 @@ from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
 WORST = "worst case, expected"
+QUERIES = "clean, 100 queries"
+CHART = ("clean", "fgsm", "pgd", WORST, QUERIES)  # the columns of the chart
 
 
 def reproduce(run: Run) -> Table:
@@ -26,7 +28,7 @@ def reproduce(run: Run) -> Table:
         table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
     table.notes.append("E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row")
     table.notes.append(E3_NOTE)
-    bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"))
+    bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"), CHART)
     return table
 
 
@@ -66,6 +68,6 @@ def add_honest_cells(
     overstated = evaluated.number("pgd", radius, "expected_accuracy")["value"] - worst["value"]
     table.add(label, "pgd overstates by", text=f"{100 * overstated:.1f} points")
     queries = evaluated.number("clean", None, "n_query_accuracy")["100"]
-    table.add(label, "clean, 100 queries", queries)
+    table.add(label, QUERIES, queries)
     share = evaluated.entry("pgd", radius)["zero_gradient_share"]
     table.add(label, "zero gradients", text=f"{100 * share:.1f} %")

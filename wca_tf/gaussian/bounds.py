@@ -44,8 +44,9 @@ def linear_output_change(input_weights: np.ndarray, epsilon: float, norm: str = 
     Raises:
         InputError: another norm, or an epsilon that is negative or not finite.
 
-    >>> float(linear_output_change(np.array([3.0, -4.0]), epsilon=0.5))
-    3.5
+    Examples:
+        >>> float(linear_output_change(np.array([3.0, -4.0]), epsilon=0.5))
+        3.5
     """
     if norm not in DUAL_NORMS:
         raise InputError(f"expected norm among {', '.join(DUAL_NORMS)}; received {norm!r}")
@@ -59,8 +60,9 @@ def certified_probability(margin: ArrayLike, output_change: ArrayLike, deviation
 
     Some attack reaches the bound when Delta is not larger than necessary.
 
-    >>> float(certified_probability(margin=1.0, output_change=1.0, deviation=2.0))
-    0.5
+    Examples:
+        >>> float(certified_probability(margin=1.0, output_change=1.0, deviation=2.0))
+        0.5
     """
     return special.ndtr(standardise(np.subtract(margin, output_change), deviation))
 
@@ -71,8 +73,9 @@ def adversarial_gap_bound(output_change: ArrayLike, deviation: ArrayLike) -> np.
     The bound is 0 where Delta is 0; without noise it is Inf for any other Delta. 1 / √(2π) is the steepest slope of Φ,
     so the bound is loose wherever the margin is not near zero.
 
-    >>> round(float(adversarial_gap_bound(output_change=1.0, deviation=2.0)), 4)
-    0.1995
+    Examples:
+        >>> round(float(adversarial_gap_bound(output_change=1.0, deviation=2.0)), 4)
+        0.1995
     """
     change, deviation = np.broadcast_arrays(np.asarray(output_change, np.float64), np.asarray(deviation, np.float64))
     limit = np.where(change > 0, math.inf, 0.0)

@@ -36,8 +36,9 @@ def common_noise_share(scale: tf.Tensor) -> tf.Tensor:
     Args:
         scale: A [C, D] with K = A Aᵀ, from `logit_scale`.
 
-    >>> float(common_noise_share(tf.constant([[3.0], [3.0]]))), float(common_noise_share(tf.eye(4)))
-    (1.0, 0.25)
+    Examples:
+        >>> float(common_noise_share(tf.constant([[3.0], [3.0]]))), float(common_noise_share(tf.eye(4)))
+        (1.0, 0.25)
     """
     scale = tf.convert_to_tensor(scale)
     scale = tf.math.divide_no_nan(scale, tf.reduce_max(tf.abs(scale)))  # else squares of large noise overflow

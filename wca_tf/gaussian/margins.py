@@ -38,10 +38,11 @@ def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale:
 def z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
     """Return the z-margin, [B]: the least of `z_margins`, which takes the same arguments.
 
-    >>> from wca_tf.gaussian.covariance import logit_difference_scale
-    >>> scale = logit_difference_scale(tf.constant([[2.0], [0.0], [1.0]]))  # h_0 − h_1 deviates by 2, h_0 − h_2 by 1
-    >>> z_margin(tf.constant([[5.0, 1.0, 2.0]]), [0], scale).numpy().tolist()
-    [2.0]
+    Examples:
+        >>> from wca_tf.gaussian.covariance import logit_difference_scale
+        >>> scale = logit_difference_scale(tf.constant([[2.0], [0.0], [1.0]]))  # of h_0 − h_1: 2, of h_0 − h_2: 1
+        >>> z_margin(tf.constant([[5.0, 1.0, 2.0]]), [0], scale).numpy().tolist()
+        [2.0]
     """
     return tf.reduce_min(z_margins(noise_free_logits, labels, difference_scale), axis=1)
 
@@ -72,8 +73,9 @@ def _spread(margins: tf.Tensor) -> tf.Tensor:
 def nearest_rival(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return argmax_{j≠y} h_j, int64 [..., B], from logits [..., B, C].
 
-    >>> nearest_rival(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
-    [2]
+    Examples:
+        >>> nearest_rival(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
+        [2]
     """
     is_label = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     return tf.argmax(tf.where(is_label, -math.inf, logits), axis=-1)
@@ -99,8 +101,9 @@ def nearest_difference(
 def margin(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return min_{j≠y} (h_y − h_j), [..., B], from logits [..., B, C]: positive where the label has the largest logit.
 
-    >>> margin(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
-    [3.0]
+    Examples:
+        >>> margin(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
+        [3.0]
     """
     is_label = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     label_logits = tf.reduce_max(tf.where(is_label, logits, -math.inf), axis=-1)

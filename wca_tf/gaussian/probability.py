@@ -47,9 +47,10 @@ def probability_correct(
         (probability [B], error [B]), float64. The error is a 95 % half-width. It is 0 where the probability is exact,
         as with two and three classes.
 
-    >>> probability, error = probability_correct([[1.0, 1.0]], [0], [[1.0], [0.0]])  # a tie, and noise on the label
-    >>> probability.tolist(), error.tolist()
-    ([0.5], [0.0])
+    Examples:
+        >>> probability, error = probability_correct([[1.0, 1.0]], [0], [[1.0], [0.0]])  # a tie, and noise on the label
+        >>> probability.tolist(), error.tolist()
+        ([0.5], [0.0])
     """
     upper, scale = _ordered_differences(
         np.asarray(noise_free_logits, np.float64), np.asarray(labels), np.asarray(logit_scale, np.float64)

@@ -10,8 +10,9 @@ def alignment_term(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor
 
     It is -Inf when some w_i is zero. This is not patched: training raises an error.
 
-    >>> float(alignment_term(tf.eye(2), tf.constant([[2.0, 0.0], [0.0, 1.0]])))  # ln 4 + ln 1
-    1.3862943649291992
+    Examples:
+        >>> float(alignment_term(tf.eye(2), tf.constant([[2.0, 0.0], [0.0, 1.0]])))  # ln 4 + ln 1
+        1.3862943649291992
     """
     variances = tf.reduce_sum(tf.square(logit_scale(class_weights, scale_tril)), axis=1)
     return tf.reduce_sum(tf.math.log(variances))

@@ -19,8 +19,9 @@ MIN_VARIANCE = 1e-4
 def project_to_ball(class_weights: np.ndarray, radius: float) -> np.ndarray:
     """Project each column w_i of [D, C] to the l2 ball of this radius γ: the nearest point of norm at most γ.
 
-    >>> project_to_ball(np.array([[3.0, 0.1], [4.0, 0.0]]), radius=1.0).tolist()
-    [[0.6, 0.1], [0.8, 0.0]]
+    Examples:
+        >>> project_to_ball(np.array([[3.0, 0.1], [4.0, 0.0]]), radius=1.0).tolist()
+        [[0.6, 0.1], [0.8, 0.0]]
     """
     norms = np.linalg.norm(class_weights, axis=0)
     return class_weights / np.maximum(1, norms / radius)
@@ -31,8 +32,9 @@ def clip_singular_values(covariance: np.ndarray, smallest: float, largest: float
 
     U diag(clipped) Vᵀ would be wrong: for singular values near zero u may be −v, which makes a negative eigenvalue.
 
-    >>> clip_singular_values(np.diag([4.0, 0.0]), smallest=0.5, largest=1.0).tolist()
-    [[1.0, 0.0], [0.0, 0.5]]
+    Examples:
+        >>> clip_singular_values(np.diag([4.0, 0.0]), smallest=0.5, largest=1.0).tolist()
+        [[1.0, 0.0], [0.0, 0.5]]
     """
     left, values, _ = np.linalg.svd(covariance, hermitian=True)
     return (left * np.clip(values, smallest, largest)) @ left.T

@@ -18,8 +18,9 @@ def _triangular() -> tfp.bijectors.Bijector:
 def scale_tril_from_vector(vector: tf.Tensor) -> tf.Tensor:
     """Return L [D, D], lower-triangular with a positive diagonal, from any vector [D (D + 1) / 2].
 
-    >>> scale_tril_from_vector(tf.constant([1.0, 5.0, 1.0])).numpy().round(2).tolist()
-    [[1.309999942779541, 0.0], [5.0, 1.309999942779541]]
+    Examples:
+        >>> scale_tril_from_vector(tf.constant([1.0, 5.0, 1.0])).numpy().round(2).tolist()
+        [[1.309999942779541, 0.0], [5.0, 1.309999942779541]]
     """
     return _triangular().forward(vector)
 

@@ -40,8 +40,9 @@ def build_backbone(
         InputError: an unknown name; images too small for the backbone; another factory than `LayerFactory` for a
             backbone that makes its layers itself.
 
-    >>> build_backbone("lenet_plus_plus", (28, 28, 1)).output_shape
-    (None, 2048)
+    Examples:
+        >>> build_backbone("lenet_plus_plus", (28, 28, 1)).output_shape
+        (None, 2048)
     """
     if name not in BACKBONES:
         raise InputError(f"expected a backbone among {', '.join(BACKBONES)}; received {name!r}")
