@@ -71,6 +71,30 @@ def test_numbers_are_those_of_the_evaluation(reports):
     assert row.overstated == pytest.approx(pgd["accuracy"]["value"] - row.worst_case["value"])
 
 
+def test_the_gain_over_the_first_net_is_paired_over_the_images(reports):
+    first, other = compare_evaluations([reports["plain"], reports["other"]])[0].rows
+    assert first.gain is None
+    worst = []
+    for name in ("plain", "other"):
+        stored = arrays(reports[name])
+        shared = [
+            row
+            for row, attack in enumerate(stored["attack"])
+            if attack == "clean" or (attack in ("fgsm", "pgd") and stored["epsilon"][row] == 0.1)
+        ]
+        worst.append(stored["probability_correct"][shared])
+    assert other.gain["value"] == pytest.approx(other.worst_case["value"] - first.worst_case["value"])
+    pairs = worst[1].min(axis=0) - worst[0].min(axis=0)
+    half = 1.96 * pairs.std(ddof=1) / len(pairs) ** 0.5
+    assert other.gain["high"] - other.gain["value"] == pytest.approx(half, rel=1e-3)
+    same = compare_evaluations([reports["plain"], copied(reports["plain"], "again")])[0].rows[1].gain
+    assert same == {"value": 0.0, "low": 0.0, "high": 0.0}
+
+
+def copied(report, name):
+    return shutil.copytree(report, report.parent / name, dirs_exist_ok=True)
+
+
 def test_other_images_are_another_group(reports):
     groups = compare_evaluations([reports["plain"], reports["images"]])
     assert [len(group.rows) for group in groups] == [1, 1, 1, 1]

@@ -164,6 +164,32 @@ def test_without_draws_the_interval_is_that_of_the_images():
     assert exact(probability).numbers()["expected_accuracy"] == mean_with_interval(probability)
 
 
+# Paired differences
+
+
+def test_the_interval_of_a_difference_is_that_of_pairs():
+    values, others = np.random.default_rng(5).random((2, 400))
+    found, expected = exact(values).less(exact(others)), stats.ttest_rel(values, others).confidence_interval(0.95)
+    np.testing.assert_allclose(
+        [found["low"], found["high"]], expected, atol=2e-4
+    )  # Student's t of 399 is nearly normal
+    assert found["value"] == pytest.approx((values - others).mean())
+    assert exact(values[:1]).less(exact(others[:1]))["high"] == 1
+
+
+@pytest.mark.parametrize("shared", [0.0, 1.0])
+def test_the_interval_of_a_difference_allows_for_noise_that_images_share(shared):
+    """Two nets whose P(correct) differs by 0.1 on every image; each has draws of its own."""
+    rounds, count = 100, 0
+    for seed in range(rounds):
+        random = np.random.default_rng(seed)
+        hits = [
+            (random.random(200) if shared else random.random((200, 200))) < np.full((200, 1), p) for p in (0.75, 0.65)
+        ]
+        count += covers(judged(hits[0]).less(judged(hits[1])), 0.1)
+    assert count >= 0.9 * rounds, count
+
+
 # The worst case
 
 

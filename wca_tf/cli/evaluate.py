@@ -6,7 +6,7 @@
 Prints a table, and writes report.html, results.json (every number with its 95 % interval), examples.npz (the numbers of
 each image) and model_card.md. Stopped, the same command goes on; with other --attacks it adds them. The table:
     one draw    accuracy with one answer of the net for each image: the paper's protocol
-    expected    the mean chance that one answer is right; quote it for the worst case
+    expected    the mean chance that one answer is right; quote it from the row "worst case"
     n queries   what is left when an attacker may ask n times and needs one error
 
 Attacks, with options after colons (pgd:steps=40:norm=l2), or module:Class of your own:
@@ -36,6 +36,7 @@ COMMON = (
     "model_dir",
     "model",
     "dataset",
+    "download",
     "attacks",
     "epsilons",
     "num_examples",
@@ -96,7 +97,7 @@ def _data_config(config: EvaluateConfig) -> DataConfig:
     if not flags.FLAGS.dataset:
         raise InputError("expected --dataset=NAME with --model, whose images it is evaluated on")
     where = config.tfds_data_dir or DataConfig.tfds_data_dir
-    return DataConfig(flags.FLAGS.dataset, where, image_size=flags.FLAGS.image_size)
+    return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, image_size=flags.FLAGS.image_size)
 
 
 def _show(results: dict[str, Any]) -> None:
@@ -116,9 +117,10 @@ def console() -> None:
     flags.DEFINE_string("model", "", "in its place: a .keras file of any classifier that takes images in [0, 1]")
     flags.DEFINE_string("dataset", "", f"of --model: {DATASET_HELP}")
     flags.DEFINE_integer("image_size", 0, "of --model: resize images to this height and width; 0 keeps their size")
-    flags.DEFINE_string("report_dir", "", "where the results go; default: MODEL_DIR/evaluations/NAME")
+    flags.DEFINE_bool("download", False, "of --model: fetch the TFDS set when it is absent")
+    flags.DEFINE_string("report_dir", "", "where the results go; default with --model_dir: MODEL_DIR/evaluations/NAME")
     flags.DEFINE_bool("strict", False, "run the checklist, and exit with 3 when a criterion fails")
     flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
-    for name in ("model_dir", "model", "dataset", "image_size", "report_dir", "strict", "self_test"):
+    for name in ("model_dir", "model", "dataset", "image_size", "download", "report_dir", "strict", "self_test"):
         show_in_help(name)
     run(main, (__doc__ or "") + names_by_group(), COMMON, DETAILS + help_text())

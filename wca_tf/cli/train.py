@@ -24,6 +24,7 @@ COMMON = (
     "model_dir",
     "dataset",
     "tfds_data_dir",
+    "download",
     "defence",
     "adversarial",
     "backbone",

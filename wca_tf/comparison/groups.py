@@ -12,6 +12,7 @@ from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.evaluation.identity import SCHEMA
 from wca_tf.evaluation.intervals import Number
+from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.outcomes import stored_worst_case
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.sections import NORM_NAMES
@@ -65,6 +66,8 @@ class Row:
         clean: the expected accuracy on clean images.
         protocol: the accuracy by the paper's protocol; `None` where some net was not attacked so.
         worst_case: the expected accuracy in the worst case over the attacks that all nets met.
+        gain: the worst case less that of the first net of the group, in pairs of the same image; `None` for the first
+            net.
         queries: the mean of P(correct)ⁿ in the worst case, n = 100.
         expected: the expected accuracy under each attack that all nets met, by name.
     """
@@ -74,6 +77,7 @@ class Row:
     clean: Number
     protocol: Number | None
     worst_case: Number
+    gain: Number | None
     queries: Number
     expected: dict[str, Number]
 
@@ -121,7 +125,8 @@ def read_evaluation(path: Path) -> Evaluation:
             )
         name = _name(results)
         for radius in evaluation.radii:  # makes every number once, so that broken contents are told here
-            _row(name, evaluation, radius, list(evaluation.attacks_at(radius).values()))
+            attacks = list(evaluation.attacks_at(radius).values())
+            _row(name, evaluation, attacks, _worst_case(evaluation, radius, attacks))
     except Exception as error:  # NumPy raises whatever zip and its own readers raise, broken contents anything
         raise InputError(f"expected a whole evaluation in {path}, which cannot be read: {one_line(error)}") from None
     return evaluation
@@ -156,9 +161,11 @@ def _group(evaluations: list[Evaluation], names: list[str], radius: Radius) -> G
         raise InputError(
             f"expected an attack with the same options on every net of {data}, received {_difference(names, met)}"
         )
+    shared = [[attacks[key] for key in common] for attacks in met]
+    worst = [_worst_case(each, radius, attacks) for each, attacks in zip(evaluations, shared, strict=True)]
     rows = [
-        _row(name, evaluation, radius, [attacks[key] for key in common])
-        for name, evaluation, attacks in zip(names, evaluations, met, strict=True)
+        _row(*row, None if row[-1] is worst[0] else row[-1].less(worst[0]))
+        for row in zip(names, evaluations, shared, worst, strict=True)
     ]
     notes = []
     for name, attacks in zip(names, met, strict=True):
@@ -185,8 +192,13 @@ def _data(results: dict[str, Any]) -> str:
     return f"{name}, {results['num_examples']} images"
 
 
-def _row(name: str, evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Row:
-    worst = stored_worst_case(evaluation.arrays, [entry["name"] for entry in attacks], *radius)
+def _worst_case(evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Judgement:
+    return stored_worst_case(evaluation.arrays, [entry["name"] for entry in attacks], *radius)
+
+
+def _row(
+    name: str, evaluation: Evaluation, attacks: list[dict[str, Any]], worst: Judgement, gain: Number | None = None
+) -> Row:
     protocol = [entry["accuracy"] for entry in attacks if entry["name"] == PROTOCOL]
     return Row(
         net=name,
@@ -194,6 +206,7 @@ def _row(name: str, evaluation: Evaluation, radius: Radius, attacks: list[dict[s
         clean=evaluation.results["clean"]["expected_accuracy"],
         protocol=protocol[0] if protocol else None,
         worst_case=worst.n_query_accuracy(1),
+        gain=gain,
         queries=worst.n_query_accuracy(QUERIES),
         expected={entry["name"]: entry["expected_accuracy"] for entry in attacks},
     )

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from wca_tf.comparison.groups import QUERIES, Group, Row
-from wca_tf.comparison.tables import COLUMNS, finding, points, title
+from wca_tf.comparison.tables import COLUMNS, finding, points, signed, title, with_interval
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.page import render
 
@@ -34,7 +34,11 @@ def _told(group: Group, directory: Path) -> dict[str, Any]:
             {
                 "net": row.net,
                 "link": _link(row, directory),
-                "numbers": [row.clean, row.protocol, row.worst_case, row.queries],
+                "numbers": [
+                    *((number, with_interval(number)) for number in (row.clean, row.protocol, row.worst_case)),
+                    (row.gain, signed(row.gain)),
+                    (row.queries, with_interval(row.queries)),
+                ],
                 "overstated": row.overstated,
                 "points": points(row.overstated),
             }

@@ -7,7 +7,7 @@ from wca_tf.comparison.groups import QUERIES, Group
 from wca_tf.evaluation.intervals import Number, percent
 from wca_tf.evaluation.report.page import escape_markdown
 
-COLUMNS = ("net", "clean", "PGD, one draw", "worst case", f"{QUERIES} queries", "overstated by")
+COLUMNS = ("net", "clean", "PGD, one draw", "worst case", "more than the first", f"{QUERIES} queries", "overstated by")
 
 
 def as_text(groups: list[Group]) -> str:
@@ -53,7 +53,7 @@ def as_json(groups: list[Group]) -> list[dict[str, Any]]:
 
 def title(group: Group) -> str:
     """Return a line that says which images, which radius and which unit the table has."""
-    return f"{group.data}, ε = {group.radius_text}, accuracy in % [95 % interval]"
+    return f"{group.data}, ε = {group.radius_text}, accuracy in % and differences in points [95 % interval]"
 
 
 def finding(group: Group) -> str:
@@ -72,6 +72,14 @@ def with_interval(number: Number | None) -> str:
     return "–" if number is None else f"{percent(number)} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
 
 
+def signed(gain: Number | None) -> str:
+    """Return a gain in points with its sign and its 95 % interval; a dash for `None`."""
+    if gain is None:
+        return "–"
+    value, low, high = (f"{100 * gain[key]:+.1f}".replace("-", "−") for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
 def points(difference: float | None) -> str:
     """Return a difference of accuracies in points; a dash for `None`."""
     return "–" if difference is None else f"{100 * difference:.1f}"
@@ -84,7 +92,9 @@ def table_cells(group: Group) -> list[tuple[str, ...]]:
         *(
             (
                 row.net,
-                *(with_interval(number) for number in (row.clean, row.protocol, row.worst_case, row.queries)),
+                *(with_interval(number) for number in (row.clean, row.protocol, row.worst_case)),
+                signed(row.gain),
+                with_interval(row.queries),
                 points(row.overstated),
             )
             for row in group.rows

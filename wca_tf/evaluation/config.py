@@ -36,7 +36,9 @@ class EvaluateConfig:
     )
     batch_size: int = flag(100, "images attacked at a time; matters to the results only with noise inside the backbone")
     seed: int = flag(0, "decides the attacks' random starts and draws, and the draws that judge them", minimum=0)
-    tfds_data_dir: str = flag("", "where TFDS data are; empty takes the training run's")
+    tfds_data_dir: str = flag(
+        "", "where TFDS data are; empty: where the training run had them, or with --model ~/tensorflow_datasets"
+    )
     average_draws: int = flag(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
     attack_precision: str = flag(
         "own",

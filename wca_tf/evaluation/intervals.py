@@ -65,8 +65,7 @@ def design_effect_of_a_draw(hits: np.ndarray) -> float:
 def design_effect_over_draws(hits: np.ndarray, queries: int = 1) -> float:
     """Return the design effect of the mean of P(correct)ⁿ.
 
-    It is the variance of this mean, divided by its variance for N images chosen at random whose P is known. A jackknife
-    over groups of draws gives the variance over the choice of draws.
+    It is the variance of this mean, divided by its variance for N images chosen at random whose P is known.
 
     Args:
         hits: bool [N, J]; all images have the same draws. With fewer than two draws, the design effect is 1.
@@ -74,10 +73,21 @@ def design_effect_over_draws(hits: np.ndarray, queries: int = 1) -> float:
     """
     if hits.shape[1] < 2:
         return 1.0
+    return _design_effect(variance_over_draws(hits, queries), all_correct(hits, queries))
+
+
+def variance_over_draws(hits: np.ndarray, queries: int = 1) -> float:
+    """Return the variance of the mean of P(correct)ⁿ over the choice of draws, by a jackknife over groups of draws.
+
+    Args:
+        hits: bool [N, J]; all images have the same draws. With fewer than two draws, the variance is 0.
+        queries: n.
+    """
+    if hits.shape[1] < 2:
+        return 0.0
     groups = np.array_split(np.arange(hits.shape[1]), min(JACKKNIFE_GROUPS, hits.shape[1]))
     means = [all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups]
-    variance = max((len(means) - 1) * np.var(means), _min_variance(hits, queries))
-    return _design_effect(variance, all_correct(hits, queries))
+    return max(float((len(means) - 1) * np.var(means)), _min_variance(hits, queries))
 
 
 def _min_variance(hits: np.ndarray, queries: int) -> float:
@@ -123,6 +133,26 @@ def _design_effect(variance: float, values: np.ndarray) -> float:
     """
     mean = float(values.mean())
     return 1 + max(float(variance), 0.0) * len(values) / max(mean * (1 - mean), 1 / (4 * len(values)))
+
+
+def mean_difference(differences: np.ndarray, design_effect: float = 1.0, variance: float = 0.0) -> Number:
+    """Return the mean of paired differences and its 95 % interval, by the central limit theorem.
+
+    Args:
+        differences: [N], numbers in [−1, 1], one for each image; with one image the interval is [−1, 1].
+        design_effect: as for `mean_with_interval`.
+        variance: of the mean, from causes other than the choice of images.
+
+    Examples:
+        >>> mean_difference(np.array([0.5, 0.25, 0.0]))
+        {'value': 0.25, 'low': -0.03, 'high': 0.53}
+    """
+    mean, count = float(differences.mean()), len(differences)
+    if count < 2:
+        return {"value": mean, "low": -1.0, "high": 1.0}
+    error = math.sqrt(float(differences.var(ddof=1)) * design_effect / count + variance)
+    half_width = float(stats.norm.ppf(0.975)) * error
+    return {"value": mean, "low": max(mean - half_width, -1.0), "high": min(mean + half_width, 1.0)}
 
 
 def percent(value: Number | float | None) -> str:

@@ -22,7 +22,9 @@ from wca_tf.evaluation.intervals import (
     design_effect_of_a_draw,
     design_effect_of_blocks,
     design_effect_over_draws,
+    mean_difference,
     mean_with_interval,
+    variance_over_draws,
 )
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.probability import probability_correct
@@ -96,6 +98,15 @@ class Judgement:
         From draws it is estimated without bias: of all choices of n draws, the share in which all are correct.
         """
         return all_correct(self.hits, queries) if self.draws else self.probability_correct**queries
+
+    def less(self, other: "Judgement") -> Number:
+        """Return the mean of P(correct) less that of `other`, in pairs of the same image, with its 95 % interval.
+
+        The interval includes the same errors as that of `n_query_accuracy`.
+        """
+        both, differences = (self, other), self.probability_correct - other.probability_correct
+        blocks = max(design_effect_of_blocks(differences, each.blocks) for each in both)
+        return mean_difference(differences, blocks, sum(variance_over_draws(each.hits) for each in both))
 
     @classmethod
     def concatenate(cls, parts: list["Judgement"]) -> "Judgement":

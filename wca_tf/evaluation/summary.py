@@ -19,9 +19,10 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
             {
                 "norm": norm,
                 "epsilon": epsilon,
-                "expected_accuracy": worst_case(outcomes, norm, epsilon).n_query_accuracy(1),
+                **{name: worst[name] for name in ("expected_accuracy", "n_query_accuracy")},
             }
             for norm, epsilon in radii
+            for worst in [worst_case(outcomes, norm, epsilon).numbers()]
         ],
     }
 

@@ -1,7 +1,6 @@
 """Fashion-MNIST by the paper's protocol and by adaptive attacks, at three radii: README's table and picture."""
 
-import numpy as np
-
+from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import Series, bars, curves, legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS
@@ -33,7 +32,7 @@ def reproduce(run: Run) -> Table:
     attacks = [*DRAWN, *EXPECTED, adaptive]
     pgd: Series = {}
     worst: Series = {}
-    probability: dict[tuple[str, str], np.ndarray] = {}
+    worst_cases: dict[tuple[str, str], Judgement] = {}
     for place, (label, variant) in enumerate(ABLATION_LABELS):
         evaluated = run.evaluated(dataset, variant, attacks, ",".join(RADII))
         clean, *printed = (number / 100 for number in ABLATION_NUMBERS["fashion_mnist"][place])
@@ -52,10 +51,10 @@ def reproduce(run: Run) -> Table:
             table.add(row, QUERIES, evaluated.worst_case(attacks, radius, queries=100))
             share = evaluated.entry("pgd", radius)["zero_gradient_share"]
             table.add(row, "zero gradients of PGD", text=f"{100 * share:.1f} %")
-            probability[label, text] = evaluated.worst_judgement(attacks, radius).probability_correct
+            worst_cases[label, text] = evaluated.worst_judgement(attacks, radius)
             pgd[label].append((radius, evaluated.number("pgd", radius)["value"]))
             worst[label].append((radius, left["value"]))
-    table.notes = [*run.notes(dataset, ABLATION_LABELS, ["adaptive"]), *NOTES, *_gains(probability)]
+    table.notes = [*run.notes(dataset, ABLATION_LABELS, ["adaptive"]), *NOTES, *_gains(worst_cases)]
     figure, axes = panels(2)
     curves(axes[0], pgd, "PGD-10, the paper's protocol", "epsilon", logarithmic=False)
     curves(axes[1], worst, "worst case of all attacks, expected", "epsilon", logarithmic=False)
@@ -65,19 +64,13 @@ def reproduce(run: Run) -> Table:
     return table
 
 
-def _gains(probability: dict[tuple[str, str], np.ndarray]) -> list[str]:
-    """Return notes on what the noise adds to the worst case at each radius, in pairs of the same image.
-
-    `probability` has P(correct) of each image [N], by net and radius.
-    """
+def _gains(worst_cases: dict[tuple[str, str], Judgement]) -> list[str]:
+    """Return notes on what the noise adds to the worst case, by net and radius, in pairs of the same image."""
     plain, *noisy = (label for label, _ in ABLATION_LABELS)
     notes = []
     for label in noisy:
-        gains = [100 * (probability[label, radius] - probability[plain, radius]) for radius in RADII]
-        told = [
-            f"{g.mean():+.1f} ± {1.96 * g.std(ddof=1) / len(g) ** 0.5:.1f} at {r}"
-            for g, r in zip(gains, RADII, strict=True)
-        ]
+        gains = {radius: worst_cases[label, radius].less(worst_cases[plain, radius]) for radius in RADII}
+        told = [f"{100 * g['value']:+.1f} ± {50 * (g['high'] - g['low']):.1f} at {r}" for r, g in gains.items()]
         notes.append(f"worst case of {label} less {plain}, in points, paired over the images: {', '.join(told)}")
     return notes
 

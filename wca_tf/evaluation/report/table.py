@@ -40,7 +40,8 @@ def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
             for a in results["attacks"]
             if (a["norm"], a["epsilon"]) == (worst["norm"], worst["epsilon"])
         ]
-        rows.append(_filled("  worst case", "per image", "", percent(worst["expected_accuracy"])))
+        queries = [percent(worst["n_query_accuracy"][n]) for n in ("10", "100")]
+        rows.append(_filled("  worst case", "per image", "", percent(worst["expected_accuracy"]), "", *queries))
     without_radius = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     if without_radius:
         rows.append(_filled("no radius"))
