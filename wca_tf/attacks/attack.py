@@ -107,7 +107,7 @@ class Attack(abc.ABC):
     def perturb(
         self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
     ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
-        """Return the adversarial images, and the `told` of `Perturbed` if the attack has any. Runs inside a graph.
+        """Return the adversarial images, alone or with further whole numbers [B] by name. Runs inside a graph.
 
         Args:
             target: the net.

@@ -85,7 +85,7 @@ class AutoPGD(BallAttack):
     objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
     steps: int = option(100, "number of gradient steps", quick=20)
     rho: float = option(
-        0.75, "a step size is halved when a smaller share of its steps increased the objective", maximum=1
+        0.75, "a step size is halved when less than this share of its steps increased the objective", maximum=1
     )
 
     @property
@@ -104,7 +104,7 @@ class AutoAttackRand(WorstCase):
 
     steps: int = option(100, "number of gradient steps of each Auto-PGD", quick=20)
     rho: float = option(
-        0.75, "a step size is halved when a smaller share of its steps increased the objective", maximum=1
+        0.75, "a step size is halved when less than this share of its steps increased the objective", maximum=1
     )
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
@@ -241,8 +241,8 @@ class Square(BallAttack):
     initial_share: float = option(0.8, "p, the share of pixels that the first squares cover", maximum=1)
     bound: float = option(
         0.01,
-        "an image is lost, and its search ends, when at most this share of `eot_samples` draws gives its label, and "
-        "then of other draws too (1,000 where draws are cheap)",
+        "an image is lost, and its search ends, when at most this share of `eot_samples` draws gives its label; other "
+        "draws (1,000 where draws are cheap) must confirm it",
         minimum=0,
         maximum=1,
     )

@@ -4,8 +4,8 @@
     bin/evaluate --model=net.keras --dataset=cifar10 --report_dir=report      any Keras classifier of images in [0, 1]
 
 Prints a table, and writes report.html, results.json (every number with its 95 % interval), examples.npz (the numbers of
-each image) and model_card.md. Stopped, the same command goes on; with other --attacks it adds them. The table:
-    one draw    accuracy with one answer of the net for each image: the paper's protocol
+each image) and model_card.md. After Ctrl-C the same command continues; other --attacks are added. The table:
+    one draw    accuracy with one answer of the net for each image: the usual protocol
     expected    the mean chance that one answer is right; quote it from the row "worst case"
     n queries   what is left when an attacker may ask n times and needs one error
 

@@ -3,7 +3,7 @@
     bin/quickstart
 
 Trains a net without a defence and a WCA-Net, attacks both, exports the WCA-Net for TF Serving, and ends with one table
-of both nets. Stopped, the same command goes on where it was. Where it has run before, it shows the table again.
+of both nets. After Ctrl-C the same command continues. Where it has run before, it shows the table again.
 """
 
 import dataclasses

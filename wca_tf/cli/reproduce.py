@@ -5,7 +5,7 @@
 
 Trains what is missing, attacks it, and writes table.md, table.json and figures (PNG and SVG) into --report_dir. The
 table says which settings are not the paper's. Nets and their evaluations are in --models_dir, where other experiments
-find them. Stopped, the same command goes on where it was.
+find them. After Ctrl-C the same command continues.
 """
 
 import sys

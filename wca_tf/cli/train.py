@@ -2,8 +2,8 @@
 
     bin/train --flagfile=configs/digits_anisotropic.flags --model_dir=runs/digits_anisotropic
 
-Stopped, the same command goes on. It leaves in --model_dir: model.keras (the epoch that is best on validation images),
-last.keras, metrics.jsonl, config.json and tensorboard/. Attack the net with bin/evaluate.
+After Ctrl-C the same command continues. It leaves in --model_dir: model.keras (the epoch that is best on validation
+images), last.keras, metrics.jsonl, config.json and tensorboard/. Attack the net with bin/evaluate.
 """
 
 from absl import flags

@@ -13,8 +13,8 @@ Number = dict[str, float]
 def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number:
     """Return the mean of numbers in [0, 1] and Wilson's 95 % score interval.
 
-    For numbers between 0 and 1 the interval is wider than needed, never narrower: their variance is at most that of
-    zeros and ones with the same mean.
+    The first images of a split stand for a random choice. Wilson's interval is made for zeros and ones; for numbers
+    between them it is wider than needed, because their variance is smaller.
 
     Args:
         values: [N], a number for each image of a random choice.
