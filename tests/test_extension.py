@@ -148,12 +148,12 @@ import keras
 
 from wca_tf.nets.backbones.layer_factory import LayerFactory
 from wca_tf.defences import Defence, option
-from wca_tf.nets.noise import ConvolutionWithNoisyKernel
+from wca_tf.nets.noisy_weights import NoisyConvolution
 from wca_tf.nets.noisy_net import NoisyNet
 
 
 @keras.saving.register_keras_serializable("toy")
-class Convolution(ConvolutionWithNoisyKernel):
+class Convolution(NoisyConvolution):
     def __init__(self, *args, deviation, **kwargs):
         super().__init__(*args, **kwargs)
         self.deviation = deviation
@@ -270,7 +270,7 @@ def test_a_net_in_another_module_than_its_declaration_is_found_again(command, tm
         ("toy:Noise", "toy:Noise to be importable"),
         (".toy:WeightNoise", ".toy:WeightNoise to be importable"),
         ("json:JSONDecoder", "to derive from wca_tf.defences.defence.Defence"),
-        ("wcanet", "a defence among none, wca, wca_official"),
+        ("wcanet", "a defence among adv_bnn, ctrw, l2p, none"),
     ],
 )
 def test_a_wrong_defence_is_one_line(command, tmp_path, defence, told):

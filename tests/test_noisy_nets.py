@@ -13,14 +13,15 @@ from wca_tf.evaluation.judging import judge
 from wca_tf.gaussian.margins import z_margin
 from wca_tf.nets.backbones import BACKBONES, LayerFactory, build_backbone
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.noise import ActivationNoise, ConvolutionWithNoisyKernel, Draws, drawing
+from wca_tf.nets.noise import ActivationNoise, Draws, drawing
 from wca_tf.nets.noisy_net import NoisyNet
+from wca_tf.nets.noisy_weights import NoisyConvolution as WithNoise
 from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE, CLASSES = (6, 6, 2), 3
 
 
-class NoisyConvolution(ConvolutionWithNoisyKernel):
+class NoisyConvolution(WithNoise):
     def noise_scale(self):
         return 0.1
 

@@ -324,7 +324,7 @@ class NamedAttack:
         return self.group in (WHITE_BOX, BLACK_BOX) and self.kind is not RandomSampling
 
 
-WHITE_BOX, BLACK_BOX, AUTO, ADAPTIVE = "white box", "black box", "Auto-PGD", "adaptive"
+WHITE_BOX, BLACK_BOX, AUTO, ADAPTIVE, FAST = "white box", "black box", "Auto-PGD", "strong", "training"
 _MARGIN = {"steps": 40, "restarts": 1}
 ATTACKS: dict[str, NamedAttack] = {
     "fgsm": NamedAttack(
@@ -362,4 +362,11 @@ ATTACKS: dict[str, NamedAttack] = {
     ),
     "transfer": NamedAttack(Transfer, "images made on another net", "Papernot et al., 2016", ADAPTIVE),
     "adaptive": NamedAttack(Adaptive, "the cascade to quote", "this project, after Tramèr et al., 2020", ADAPTIVE),
+    "fgsm_rs": NamedAttack(
+        ProjectedGradient,
+        "one step of 1.25 ε from a random start: for fast adversarial training",
+        "Wong et al., ICLR 2020",
+        FAST,
+        {"steps": 1, "relative_step_size": 1.25},
+    ),
 }

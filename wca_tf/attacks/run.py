@@ -73,7 +73,7 @@ def zero_gradients(
     seed: int | tf.Tensor,
     targets: tf.Tensor | None = None,
 ) -> np.ndarray | None:
-    """Return bool [B]: where the attack's gradient at `images` is zero in every pixel, so that the attack cannot move.
+    """Return bool [B]: where the attack's gradient at `images` is zero in every pixel.
 
     Return `None` for an attack without gradients.
     """

@@ -29,6 +29,7 @@ class NetRequest:
         backbone: one of `BACKBONES`.
         precision: the backbone's Keras dtype policy.
         seed: the seed of the stream of training noise.
+        num_train_examples: N, the number of training images; 0 where it is not known.
     """
 
     image_shape: tuple[int, int, int]
@@ -38,6 +39,7 @@ class NetRequest:
     backbone: str = "lenet_plus_plus"
     precision: str = "float32"
     seed: int = 0
+    num_train_examples: int = 0
 
     def make_backbone(self, layers: Callable[[str], LayerFactory] = LayerFactory) -> "keras.Model":
         """Return the backbone; `layers` gives the factory of its layers from the precision."""
@@ -47,6 +49,10 @@ class NetRequest:
     def bottleneck_activation(self) -> str | None:
         """The Keras name of the activation of a bottleneck after this backbone, or `None`."""
         return BACKBONES[self.backbone][1]
+
+    def normalised(self, deviation: float) -> list[float]:
+        """Return a deviation of pixels in [0, 1] in the units of normalised pixels, for each channel."""
+        return [deviation / std for std in self.pixel_std]
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a `StochasticClassifier` that do not depend on the defence, except the backbone."""

@@ -10,7 +10,7 @@ MAX_NUMBERS = 4_000_000  # numbers in memory at a time
 
 
 def logit_scale(class_weights: tf.Tensor, scale_tril: tf.Tensor) -> tf.Tensor:
-    """Return A [C, D] with K = A Aᵀ the covariance of the logits; the noise of the logits is A ε, ε ~ N(0, I)."""
+    """Return A [C, D] with K = A Aᵀ the covariance of the logits; the noise of the logits is A ξ, ξ ~ N(0, I)."""
     return tf.matmul(class_weights, scale_tril, transpose_a=True)
 
 

@@ -115,10 +115,14 @@ class BottleneckNet(StochasticClassifier):
 
     def normalised_features(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return the features [B, D] of images whose channels have mean 0 and deviation 1."""
+        return self.bottleneck(self.pooled(normalised, training))
+
+    def pooled(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Return the backbone's features [B, F] of such images, averaged over positions."""
         features = self.backbone(normalised, training=training)
         if features.shape.rank > 2:
             features = tf.reduce_mean(features, axis=range(1, features.shape.rank - 1))
-        return self.bottleneck(features)
+        return features
 
     @property
     def logit_scale(self) -> tf.Tensor:

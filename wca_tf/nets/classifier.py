@@ -24,8 +24,8 @@ class StochasticClassifier(DistributedModel):
     """A classifier of images whose answers may be random: the interface for training, evaluation and export.
 
     A defence derives a class from it and defines `forward`. Where there is a net without the noise, it also defines
-    `noise_free_logits`. `fit` minimises the loss given to `compile`, plus `extra_losses`, less `rewards`. Labels are
-    whole numbers [B] of any type.
+    `noise_free_logits`. `fit` minimises the loss given to `compile`, plus the means of `image_losses`, plus
+    `extra_losses`, less `rewards`. Labels are whole numbers [B] of any type.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels].
@@ -38,7 +38,7 @@ class StochasticClassifier(DistributedModel):
         adversary: perturbs the images of each training step; `None` trains on clean images. It belongs to a training
             run and is not saved.
         extra_metrics: names of the metrics that training reports beside the loss, the cross-entropy `ce` and the
-            accuracy: the metrics that `extra_losses`, `rewards`, `ratios` and `constants` return.
+            accuracy: the metrics that `image_losses`, `extra_losses`, `rewards`, `ratios` and `constants` return.
 
     Raises:
         InputError: an argument out of its range.
@@ -129,6 +129,14 @@ class StochasticClassifier(DistributedModel):
         """Return a Lipschitz constant of the features in l2; `None` where no constant is known."""
         return None
 
+    def image_losses(self, state: Any) -> dict[str, tf.Tensor]:
+        """Return losses [B] of the images of a batch; their means are added to the cross-entropy.
+
+        Args:
+            state: the second result of `forward`.
+        """
+        return {}
+
     def extra_losses(self) -> dict[str, tf.Tensor]:
         """Return scalars that are added to the cross-entropy and do not depend on the images."""
         return {}
@@ -180,7 +188,8 @@ class StochasticClassifier(DistributedModel):
             images, labels, sample_weight = self.adversary(self, images, labels, sample_weight)
         with tf.GradientTape() as tape:
             cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=True)
-            scaled_loss = self.optimizer.scale_loss(cross_entropy)
+            of_images = [_mean(each, sample_weight) / num_replicas() for each in self.image_losses(state).values()]
+            scaled_loss = self.optimizer.scale_loss(sum(of_images, cross_entropy))
         with tf.GradientTape() as regulariser_tape:
             losses, rewards = self.extra_losses(), self.rewards()
             regulariser = _difference(losses, rewards) / num_replicas()
@@ -234,7 +243,9 @@ class StochasticClassifier(DistributedModel):
         labels = _flat(labels)
         rows = tf.cast(tf.size(labels), tf.float32)
         weight = tf.ones_like(labels, tf.float32) if weight is None else _flat(weight, tf.float32)
-        ratios = self.ratios(state, labels, weight)
+        of_images = self.image_losses(state)
+        means = {name: (tf.reduce_sum(weight * each), tf.reduce_sum(weight)) for name, each in of_images.items()}
+        ratios = {**means, **self.ratios(state, labels, weight)}
         sums = [
             tf.reduce_sum(weight),
             cross_entropy * tf.cast(num_replicas(), tf.float32) * rows,
@@ -247,7 +258,8 @@ class StochasticClassifier(DistributedModel):
         losses, rewards = terms
         values = {"weight": total[0], "ce": ce, "accuracy": accuracy, **losses, **rewards, **self.constants()}
         values |= {name: tf.math.divide_no_nan(*pair) for name, pair in zip(ratios, pairs, strict=True)}
-        loss = sum(losses.values(), ce) - sum(rewards.values()) if rewards else sum(losses.values(), ce)
+        loss = sum([*losses.values(), *(values[name] for name in of_images)], ce)
+        loss = loss - sum(rewards.values()) if rewards else loss
         return {**values, "loss": tf.debugging.check_numerics(loss, f"{DIVERGED}: the loss")}
 
     def _report(
@@ -288,6 +300,11 @@ class StochasticClassifier(DistributedModel):
 def _difference(losses: dict[str, tf.Tensor], rewards: dict[str, tf.Tensor]) -> tf.Tensor:
     """Return the losses less the rewards, a scalar."""
     return tf.convert_to_tensor(sum(losses.values(), 0.0) - sum(rewards.values(), 0.0), tf.float32)
+
+
+def _mean(losses: tf.Tensor, weight: tf.Tensor | None) -> tf.Tensor:
+    """Return the sum of weighted losses [B] over the number of rows B, as Keras's own losses do."""
+    return tf.reduce_mean(losses if weight is None else losses * _flat(weight, tf.float32))
 
 
 def _flat(values: tf.Tensor, dtype: Any = tf.int64) -> tf.Tensor:

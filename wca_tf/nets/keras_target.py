@@ -121,5 +121,5 @@ def _check_outputs(outputs: Any) -> None:
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
         raise InputError(
             "expected a net that returns logits, received one that returns probabilities: remove its softmax "
-            "(model.layers[-1].activation = None, before it is first called)"
+            "(model.layers[-1].activation = None)"
         )

@@ -7,7 +7,7 @@ each of the S seeds. Outside the context `drawing` these layers add no noise.
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -42,6 +42,12 @@ class Draws:
         rows = tf.range(tf.shape(self.seeds)[0] * images)
         noise = tf.map_fn(row, rows, fn_output_signature=tf.float32)
         return tf.reshape(noise, [-1, *shape])
+
+    def for_scope(self, layer: int | None, shape: tuple[int, ...], scope: str) -> tf.Tensor:
+        """Return standard normal numbers [S B, *shape]: with `scope` "batch" all images of a draw share a row."""
+        if scope == "image":
+            return self.for_each_image(layer, shape)
+        return tf.repeat(self.for_each_draw(layer, shape), tf.size(self.indices), axis=0)
 
     def for_each_draw(self, layer: int | None, shape: tuple[int, ...]) -> tf.Tensor:
         """Return standard normal numbers [S, *shape], which all images share."""
@@ -81,12 +87,12 @@ class NoiseLayer(keras.layers.Layer):
 
     Attributes:
         number: the number of this layer, from 0; `None` for a layer that belongs to no net.
-        own_draws: whether an image's noise follows from its draw and its number alone; False for noise that all images
-            of a pass share, such as noise on weights.
+        scope: "image" where each image has noise of its own, which follows from the draw and the image's number;
+            "batch" where all images of a draw share the noise.
     """
 
     number: int | None = None
-    own_draws = True
+    scope: str = "image"
 
 
 def noise_layers_of(model: keras.Model) -> list[NoiseLayer]:
@@ -99,55 +105,25 @@ class ActivationNoise(NoiseLayer):
     """A layer that returns features + scale × z, with a separate z ~ N(0, I) for each image.
 
     Args:
-        scale: the standard deviation, 0 or more.
+        scale: the standard deviation, 0 or more; one number, or one for each channel.
 
     Call arguments:
         features: [S B, ...].
     """
 
-    def __init__(self, scale: float, **kwargs: Any) -> None:
+    def __init__(self, scale: float | Sequence[float], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.scale = scale
+        self.scale = scale if isinstance(scale, int | float) else list(scale)
 
     def call(self, features: tf.Tensor) -> tf.Tensor:
         draws = current_draws()
         if draws is None:
             return features
         noise = draws.for_each_image(self.number, tuple(features.shape[1:]))
-        return features + tf.cast(self.scale * noise, features.dtype)
+        return features + tf.cast(tf.constant(self.scale) * noise, features.dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
-
-
-class ConvolutionWithNoisyKernel(NoiseLayer, keras.layers.Conv2D):
-    """A convolution whose kernel is drawn anew for each draw; all images of a draw share it.
-
-    A defence defines `noise_scale`, the standard deviation of the kernel.
-    """
-
-    own_draws = False
-
-    def noise_scale(self) -> tf.Tensor:
-        """Return the standard deviation of the kernel, a scalar or of any shape that broadcasts to the kernel's."""
-        raise NotImplementedError
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        draws = current_draws()
-        if draws is None:
-            return super().call(inputs)
-        noise = self.noise_scale() * draws.for_each_draw(self.number, tuple(self.kernel.shape))
-        kernels = tf.cast(self.kernel + noise, self.compute_dtype)
-        groups = tf.reshape(inputs, [tf.shape(kernels)[0], -1, *inputs.shape[1:]])
-        outputs = tf.map_fn(
-            lambda group: self.convolution_op(*group),
-            (groups, kernels),
-            fn_output_signature=inputs.dtype,
-        )
-        outputs = tf.reshape(outputs, [tf.shape(inputs)[0], *outputs.shape[2:]])
-        if self.use_bias:
-            outputs = tf.nn.bias_add(outputs, tf.cast(self.bias, outputs.dtype))
-        return outputs if self.activation is None else self.activation(outputs)

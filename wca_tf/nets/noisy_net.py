@@ -6,33 +6,50 @@ import keras
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.keras_graph import is_called_once
+from wca_tf.core.keras_graph import all_layers, is_called_once
 from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.noise import Draws, drawing, noise_layers_of
+from wca_tf.nets.noise import Draws, NoiseLayer, drawing, noise_layers_of
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.random_stream import RandomStream
 
 
 @keras.saving.register_keras_serializable("wca_tf")
 class NoisyNet(StochasticClassifier):
-    """The net h(x) = W f(x, noise) + b, where some layers of the backbone f are `NoiseLayer`s.
+    """The net h(x) = W f(x, noise) + b, where layers of the backbone f, or the classifier, are `NoiseLayer`s.
+
+    `fit` minimises CE + weight_decay/2 Σ ‖kernel‖², over the kernels of the backbone's layers and of the classifier.
 
     Args:
         backbone: a functional Keras model on normalised images [B, H, W, channels] -> [B, features].
         num_classes, pixel_mean, pixel_std, seed: as for `StochasticClassifier`.
+        classifier: a dense layer of float32 with `num_classes` units; `None` for one without noise.
+        weight_decay: 0 or more.
 
     Call arguments:
         images: [B, H, W, channels], float, in [0, 1].
     """
 
-    def __init__(self, backbone: keras.Model, num_classes: int, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        *args: Any,
+        classifier: keras.layers.Dense | None = None,
+        weight_decay: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(backbone, num_classes, *args, **kwargs)
-        self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        self.classifier = classifier or keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        self.weight_decay = weight_decay
+        if weight_decay:
+            self.extra_metrics = ("penalty", *type(self).extra_metrics)
         self.stream = RandomStream(self.seed, name="stream")
         self.noise_layers = noise_layers_of(backbone)
         if not all(map(is_called_once, self.noise_layers)):
             raise InputError("expected each layer of noise to be called once, received one called twice")
+        if isinstance(self.classifier, NoiseLayer):
+            self.noise_layers.append(self.classifier)
         for number, layer in enumerate(self.noise_layers):
             layer.number = number
         self.report_means()
@@ -40,6 +57,7 @@ class NoisyNet(StochasticClassifier):
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         if not self.classifier.built:
             self.classifier.build((None, self.backbone.compute_output_shape(input_shape)[-1]))
+        if not self.stream.built:
             self.stream.build()
 
     def forward(
@@ -74,8 +92,16 @@ class NoisyNet(StochasticClassifier):
             self.logits,
             noise_free_logits=self.noise_free_logits,
             logits_of_draws=self.logits_of_draws,
-            own_draws=all(layer.own_draws for layer in self.noise_layers),
+            own_draws=all(layer.scope == "image" for layer in self.noise_layers),
         )
+
+    def extra_losses(self) -> dict[str, tf.Tensor]:
+        """Return the weight decay, if there is any."""
+        if not self.weight_decay:
+            return {}
+        kernels = [layer.kernel for layer in (*all_layers(self.backbone), self.classifier) if hasattr(layer, "kernel")]
+        squares = [tf.reduce_sum(tf.square(tf.convert_to_tensor(kernel))) for kernel in kernels]
+        return {"penalty": self.weight_decay / 2 * tf.add_n(squares)}
 
     @property
     def deterministic_layers(self) -> dict[str, keras.layers.Layer]:
@@ -84,3 +110,12 @@ class NoisyNet(StochasticClassifier):
     def _logits(self, images: tf.Tensor, draws: Draws | None, training: bool) -> tf.Tensor:
         with drawing(draws):
             return self.classifier(self.backbone(self.normalised(images), training=training))
+
+    def get_config(self) -> dict[str, Any]:
+        classifier = keras.saving.serialize_keras_object(self.classifier)
+        return {**super().get_config(), "classifier": classifier, "weight_decay": self.weight_decay}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "NoisyNet":
+        classifier = keras.saving.deserialize_keras_object(config["classifier"], custom_objects=custom_objects)
+        return super().from_config({**config, "classifier": classifier}, custom_objects)

@@ -75,7 +75,7 @@ class Target(Protocol):
 class HeadNoiseTarget:
     """A net whose noise enters after its features: logits given an image are N(mu, K), K = A Aᵀ.
 
-    Draws do not depend on the batch. They cost no pass through the backbone: noise is added to the logits as A ε.
+    Draws do not depend on the batch, and cost no pass of the backbone: the noise of the logits is A ξ, ξ ~ N(0, I).
 
     Args:
         features: images [B, H, W, channels] -> features [B, F].
@@ -187,7 +187,7 @@ class HeadNoiseTarget:
 
 
 def _common_noise(scale: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-    """Return A ε, [S, 1, C] or [S, B, C], of draws ε [S, R] that all images share."""
+    """Return A ξ, [S, 1, C] or [S, B, C], of draws ξ [S, R] that all images share."""
     if scale.shape.rank == 3:
         return tf.einsum("sr,bcr->sbc", draw, scale)
     return tf.matmul(draw, scale, transpose_b=True)[:, tf.newaxis]

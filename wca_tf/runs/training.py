@@ -119,7 +119,9 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
     """Return a compiled, untrained model; its weights depend on the configuration's seed alone."""
     pixel_mean, pixel_std = training.pixel_statistics()
     shape, num_classes = training.image_shape, len(training.class_names)
-    request = NetRequest(shape, num_classes, pixel_mean, pixel_std, config.backbone, config.precision, config.seed)
+    request = NetRequest(
+        shape, num_classes, pixel_mean, pixel_std, config.backbone, config.precision, config.seed, len(training)
+    )
     with keras_seed(config.seed):
         model = config.parsed_defence.build(request)
         if not isinstance(model, StochasticClassifier) or not model.means:

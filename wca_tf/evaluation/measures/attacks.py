@@ -44,18 +44,24 @@ class Attacks(Measure):
         """
         if not all(_is_known(row, config) for row in stored["attacks"]):
             return False
+        if not all("n_query_accuracy" in worst for worst in stored.get("worst_case", [])):  # older code made them
+            return False
         done = {(row["name"], row["epsilon"]): row["config"] for row in stored["attacks"]}
         return all(trial.made(done.get((trial.name, trial.epsilon))) for trial in _merge(stored["attacks"], config))
 
     def is_valid(self, stored: dict[str, Any]) -> bool:
         """Return whether the stored attacks have the form that is needed to make them again."""
-        rows = stored.get("attacks")
-        return isinstance(rows, list) and all(
-            isinstance(row, dict)
-            and isinstance(row.get("name"), str)
-            and type(row.get("epsilon", "")) in (int, float, type(None))
-            and isinstance(row.get("config"), dict)
-            for row in rows
+        rows, worst = stored.get("attacks"), stored.get("worst_case", [])
+        return (
+            isinstance(rows, list)
+            and isinstance(worst, list)
+            and all(isinstance(row, dict) for row in [*rows, *worst])
+            and all(
+                isinstance(row.get("name"), str)
+                and type(row.get("epsilon", "")) in (int, float, type(None))
+                and isinstance(row.get("config"), dict)
+                for row in rows
+            )
         )
 
 

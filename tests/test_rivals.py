@@ -1,0 +1,339 @@
+"""The defences that the paper compares with: what they are without noise, what they learn, and what survives."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from attack_nets import random_images
+
+import wca_tf
+from wca_tf.core.errors import InputError
+from wca_tf.core.seeds import make_seed
+from wca_tf.defences import NetRequest, parse_defence
+from wca_tf.defences.pni.layers import ProportionalNoise
+from wca_tf.gaussian import covariance
+from wca_tf.nets.noise import drawing
+from wca_tf.nets.targets import is_gaussian
+
+SHAPE, CLASSES = (12, 12, 1), 4
+EVERY = (
+    "rse",
+    "pni",
+    "pni:scope=batch:shared_by=channel",
+    "l2p",
+    "l2p:scope=batch",
+    "adv_bnn",
+    "adv_bnn:scope=batch",
+    "se_snn:feature_dim=8",
+    "smoothing",
+    "rfd:feature_dim=4",
+    "ctrw",
+    "ctrw:scope=batch",
+)
+GAUSSIAN = ("se_snn:feature_dim=8", "rfd:feature_dim=4")
+# Each defence with noise of no size; Adv-BNN's e^s and SE-SNN's σ underflow to 0.
+WITHOUT_NOISE = {
+    "rse:first_deviation=0:deviation=0": None,
+    "pni:amplitude=0": None,
+    "pni:amplitude=0:scope=batch": None,
+    "l2p:deviation=0:min_deviation=0": None,
+    "adv_bnn": ("log_deviation", -200.0),
+    "adv_bnn:scope=batch": ("log_deviation", -200.0),
+    "se_snn:feature_dim=8:shift=300": None,
+    "smoothing:deviation=0": None,
+    "rfd:feature_dim=4:deviation=0": None,
+    "ctrw:min_deviation=0": ("deviation", 0.0),
+}
+
+
+def net_of(text, seed=0, backbone="lenet5", shape=SHAPE):
+    keras.utils.set_random_seed(seed)
+    net = parse_defence(text).build(NetRequest(shape, CLASSES, (0.4,), (0.3,), backbone, num_train_examples=100))
+    net.build((None, *shape))
+    return net
+
+
+def fitted(net, epochs=2, text=""):
+    """The net after steps on the same eight images, with the callbacks of its defence."""
+    net.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    callbacks = parse_defence(text).callbacks() if text else []
+    images, labels = random_images(8, shape=SHAPE).numpy(), np.arange(8) % CLASSES
+    return net.fit(images, labels, batch_size=8, epochs=epochs, verbose=0, callbacks=callbacks).history
+
+
+@pytest.mark.parametrize("text", WITHOUT_NOISE)
+def test_without_noise_the_logits_are_the_deterministic_ones_to_the_bit(text):
+    net, images = net_of(text), random_images(5, shape=SHAPE)
+    if WITHOUT_NOISE[text]:
+        name, value = WITHOUT_NOISE[text]
+        for weight in net.weights:
+            if weight.name.endswith(name):
+                weight.assign(tf.fill(weight.shape, value))
+    np.testing.assert_array_equal(net.logits(images, make_seed(0)), net.noise_free_logits(images))
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_a_draw_is_a_function_of_its_seed(text):
+    net, images = net_of(text), random_images(5, shape=SHAPE)
+    first, again, other = (net.logits(images, make_seed(seed)).numpy() for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).mean() > 1e-4
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_noise_of_each_image_is_its_own_unless_the_batch_shares_it(text):
+    net, image = net_of(text), random_images(1, shape=SHAPE)
+    target = net.target()
+    indices = tf.constant([3, 8, 3], tf.int64)
+    logits = target.logits(target.features(tf.repeat(image, 3, axis=0)), make_seed(0), 2, indices).numpy()
+    np.testing.assert_allclose(logits[:, 0], logits[:, 2], atol=1e-5)
+    differs = np.abs(logits[:, 0] - logits[:, 1]).max() > 1e-5
+    assert differs == ("batch" not in text) == target.own_draws
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_a_net_survives_its_file(text, tmp_path):
+    net, images = net_of(text), random_images(3, shape=SHAPE)
+    fitted(net, text=text)
+    net.save(tmp_path / "net.keras")
+    loaded = keras.saving.load_model(tmp_path / "net.keras")
+    mine, its = ({k: v for k, v in each.get_config().items() if not isinstance(v, dict)} for each in (net, loaded))
+    assert type(loaded) is type(net) and mine == its
+    np.testing.assert_array_equal(loaded.logits(images, make_seed(4)), net.logits(images, make_seed(4)))
+
+
+LEARNED = {
+    "pni": "alpha",
+    "l2p": "sigma",
+    "adv_bnn": "log_deviation",
+    "se_snn:feature_dim=8": "deviation",
+    "ctrw": "deviation",
+}
+
+
+@pytest.mark.parametrize("text", LEARNED)
+def test_the_noise_is_learned(text):
+    net = net_of(text)
+    learned = [weight for weight in net.trainable_weights if LEARNED[text] in weight.path]
+    before = [weight.numpy() for weight in learned]
+    fitted(net, text=text)
+    assert learned and all(
+        np.abs(weight.numpy() - old).max() > 1e-4 for weight, old in zip(learned, before, strict=True)
+    )
+
+
+def test_the_bounds_of_learned_noise_hold_in_training():
+    net = net_of("l2p:deviation=0.02:reward=0")
+    fitted(net, epochs=20, text="l2p")
+    assert min(float(tf.reduce_min(layer.sigma.value)) for layer in net.noise_layers) >= 0.01 - 1e-8
+    net = net_of("ctrw:min_deviation=0.99")
+    fitted(net, epochs=5)
+    assert float(tf.reduce_min(net.noise_layers[0].deviation.value)) >= 0.99 - 1e-6
+
+
+def test_the_reward_of_l2p_falls_with_the_harmonic_number_of_the_epoch():
+    net = net_of("l2p")
+    roots = sum(float(tf.reduce_sum(tf.sqrt(layer.sigma.value))) for layer in net.noise_layers)
+    for epoch, harmonic in ((1, 1.0), (3, 1 + 1 / 2 + 1 / 3)):
+        net.epoch.assign(epoch)
+        assert float(net.rewards()["noise_reward"]) == pytest.approx(1e-4 / harmonic * roots, rel=1e-5)
+    fitted(net, epochs=3, text="l2p")
+    assert int(net.epoch.value) == 3
+
+
+def test_the_divergence_of_adv_bnn_counts_every_weight_over_the_training_images():
+    net = net_of("adv_bnn:kl_weight=0.5")
+    total = sum(float(layer.kl_divergence(0.05)) for layer in net.noise_layers)
+    assert float(net.extra_losses()["kl"]) == pytest.approx(0.5 / 100 * total, rel=1e-5)
+
+
+def test_adv_bnn_needs_the_number_of_training_images():
+    with pytest.raises(InputError, match="num_train_examples"):
+        parse_defence("adv_bnn").build(NetRequest(SHAPE, CLASSES, backbone="lenet5"))
+
+
+def test_the_entropy_of_se_snn_is_a_loss_of_each_image():
+    net, images = net_of("se_snn:feature_dim=8:shift=0"), random_images(6, shape=SHAPE)
+    _, deviation = net.forward(images, make_seed(0))
+    expected = 0.1 * np.maximum(np.log(16) - np.log(deviation.numpy()), 0).mean(axis=1)
+    np.testing.assert_allclose(net.image_losses(deviation)["entropy_loss"], expected, rtol=1e-5)
+    history = fitted(net, epochs=1)
+    parts = history["ce"][0] + history["entropy_loss"][0] + history["penalty"][0]
+    assert history["loss"][0] == pytest.approx(parts, rel=1e-5)
+
+
+def test_weight_decay_counts_the_kernels_alone():
+    net = net_of("pni:weight_decay=0.1")
+    kernels = [w.numpy() for w in net.trainable_weights if w.path.endswith("kernel")]
+    assert len(kernels) == 5
+    assert float(net.extra_losses()["penalty"]) == pytest.approx(0.05 * sum((k**2).sum() for k in kernels), rel=1e-5)
+
+
+# Nets with Gaussian logits
+
+
+@pytest.mark.parametrize("text", GAUSSIAN)
+def test_gaussian_logits_are_those_of_the_draws(text):
+    net, images = net_of(text), random_images(2, shape=SHAPE)
+    mean, scale = (value.numpy() for value in net.gaussian_logits(images))
+    draws = 4000
+
+    @tf.function
+    def logits(seeds):
+        return tf.map_fn(lambda seed: net.logits(images, seed), seeds, fn_output_signature=tf.float32)
+
+    drawn = logits(tf.stack([tf.range(draws), tf.fill([draws], 5)], axis=1)).numpy()
+    for image in range(2):
+        factor = scale if scale.ndim == 2 else scale[image]
+        expected = factor @ factor.T
+        sizes = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
+        found = np.cov(drawn[:, image].T)
+        np.testing.assert_array_less(np.abs(found - expected), 0.11 * sizes + 1e-12)
+        errors = np.abs(drawn[:, image].mean(axis=0) - mean[image])
+        np.testing.assert_array_less(errors, 0.08 * np.sqrt(np.diag(expected)))
+
+
+@pytest.mark.parametrize("text", GAUSSIAN)
+def test_a_net_with_gaussian_logits_is_judged_exactly(text):
+    net, images = net_of(text), random_images(4, shape=SHAPE)
+    target = net.target()
+    assert is_gaussian(target) and target.has_noise
+    _, scale = net.gaussian_logits(images)
+    np.testing.assert_allclose(target.scale_of(target.features(images)), scale, rtol=1e-6)
+    report = wca_tf.evaluate(net, images.numpy(), np.arange(4), attacks=["z_margin:steps=2"], epsilons=[0.1])
+    assert report["clean"]["probability_error"] < 1e-2
+    assert report["attacks"][0]["expected_accuracy"]["value"] <= report["clean"]["expected_accuracy"]["value"] + 0.05
+
+
+def test_rfd_has_no_noise_in_training():
+    net, images = net_of("rfd:feature_dim=4"), random_images(4, shape=SHAPE)
+    np.testing.assert_array_equal(net.logits(images, make_seed(0), training=True), net.noise_free_logits(images))
+    assert float(net.constants()["common_noise_share"]) == pytest.approx(
+        float(covariance.common_noise_share(net.logit_scale))
+    )
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_rfd_has_its_noise_before_the_last_linear_part(activation):
+    from wca_tf.defences.rfd.net import RandomFeatureNet
+    from wca_tf.nets.backbones import build_backbone
+
+    net = RandomFeatureNet(
+        build_backbone("lenet5", SHAPE), CLASSES, feature_dim=4, bottleneck_activation=activation, deviation=0.7
+    )
+    net.build((None, *SHAPE))
+    head, bottleneck = net.classifier.kernel.numpy(), net.bottleneck.kernel.numpy()
+    expected = 0.7 * (head if activation else bottleneck @ head).T
+    np.testing.assert_allclose(net.logit_scale, expected, rtol=1e-5, atol=1e-7)
+
+
+# Training and export, by the commands
+
+
+def test_a_wrong_option_is_one_line(fails_in_one_line, tmp_path):
+    for text, told in (
+        ("pni:scope=pixel", "image, batch"),
+        ("rse:deviation=-1", "deviation"),
+        ("adv_bnn:prior_deviation=0", "prior_deviation"),
+        ("se_snn:width=3", "feature_dim"),
+    ):
+        assert told in fails_in_one_line(tmp_path, "train", f"--defence={text}", "--model_dir=x")
+
+
+def trained(command, directory, defence, epochs=2, **more):
+    flags = {"dataset": "digits", "backbone": "lenet5", "batch_size": 50, "epochs": epochs, "max_train_examples": 100}
+    done = command(
+        "train",
+        f"--defence={defence}",
+        f"--model_dir={directory}",
+        *(f"--{name}={value}" for name, value in {**flags, **more}.items()),
+    )
+    assert done.code == 0, done.err
+    return json.loads((directory / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", EVERY)
+def test_each_defence_is_trained_on_attacked_images_attacked_and_exported(text, command, tmp_path):
+    more = {"adversarial": "ct_at", "adversarial_attack": "fgsm_rs:eot_samples=1", "adversarial_epsilon": "0.1"}
+    assert trained(command, tmp_path / "net", text, **more)["ce"] > 0
+    shared = ("--attacks=pgd:steps=2,adaptive:steps=2:apgd_steps=4:queries=5", "--num_examples=10", "--eot_samples=2")
+    done = command("evaluate", f"--model_dir={tmp_path / 'net'}", f"--report_dir={tmp_path / 'report'}", *shared)
+    assert done.code == 0 and "worst case" in done.out, done.err
+    done = command("export", f"--model_dir={tmp_path / 'net'}", f"--export_dir={tmp_path / 'served'}")
+    assert done.code == 0, done.err
+    serve = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    images = tf.zeros([3, 28, 28, 1], tf.uint8) + tf.constant(90, tf.uint8)
+    first, second = (serve(images=images)["logits"].numpy() for _ in range(2))
+    assert np.isfinite(first).all() and np.abs(first - second).max() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["l2p", "adv_bnn", "ctrw", "se_snn:feature_dim=16"])
+def test_a_run_in_two_parts_ends_as_a_run_in_one(text, tmp_path):
+    """The first epoch alone, then the same directory to its end: as a run killed after its first epoch."""
+    from wca_tf.runs import training
+    from wca_tf.runs.config import TrainConfig
+
+    config = TrainConfig(
+        dataset="digits", backbone="lenet5", defence=text, batch_size=50, epochs=3, max_train_examples=150
+    )
+
+    class Killed(Exception):
+        pass
+
+    def killed(recorder, epoch, logs=None):
+        ended(recorder, epoch, logs)
+        if epoch == 0:
+            raise Killed
+
+    ended = training.EpochRecorder.on_epoch_end
+    training.EpochRecorder.on_epoch_end = killed
+    try:
+        with pytest.raises(Killed):
+            wca_tf.train(config, tmp_path / "parts")
+    finally:
+        training.EpochRecorder.on_epoch_end = ended
+    for name in ("parts", "whole"):
+        wca_tf.train(config, tmp_path / name)
+    parts, whole = (wca_tf.load_model(tmp_path / name / "last.keras") for name in ("parts", "whole"))
+    for mine, its in zip(parts.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+# The authors' own layers, where their code is
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("AUTHORS_CODE_DIR" not in os.environ, reason="AUTHORS_CODE_DIR does not name the authors' code")
+def test_the_convolution_of_pni_is_the_authors():
+    """PNI's noise_layer.py with the same η: outputs to 1e-5."""
+    import importlib.util
+    from pathlib import Path
+
+    torch = pytest.importorskip("torch")
+    [path] = Path(os.environ["AUTHORS_CODE_DIR"]).rglob("noise_layer.py")
+    spec = importlib.util.spec_from_file_location("noise_layer", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    theirs = module.noise_Conv2d(1, 2, 3, bias=False, pni="layerwise", w_noise=True)
+    net = net_of("pni:scope=batch")
+    layer = next(each for each in net.noise_layers if isinstance(each, ProportionalNoise))
+    kernel = theirs.weight.detach().numpy().transpose(2, 3, 1, 0)
+    layer_like = type(layer)(2, 3, use_bias=False, amplitude=0.25, scope="batch")
+    layer_like.number = 0
+    layer_like.build((None, 5, 5, 1))
+    layer_like.kernel.assign(kernel)
+    images = np.random.default_rng(0).normal(size=(2, 5, 5, 1)).astype(np.float32)
+    from wca_tf.nets.noise import Draws
+
+    draws = Draws(tf.constant([[1, 2]]), tf.range(2, dtype=tf.int64))
+    with drawing(draws):
+        mine = layer_like(images).numpy()
+    eta = draws.for_each_draw(0, (kernel.size,))[0].numpy().reshape(kernel.shape) * kernel.std(ddof=1)
+    noisy = theirs.weight + theirs.alpha_w * torch.tensor(eta.transpose(3, 2, 0, 1))
+    expected = torch.nn.functional.conv2d(torch.tensor(images.transpose(0, 3, 1, 2)), noisy)
+    np.testing.assert_allclose(mine, expected.detach().numpy().transpose(0, 2, 3, 1), atol=1e-5)

@@ -1,0 +1,85 @@
+"""Adv-BNN: a Bayesian net, whose weights are Gaussian, trained by variational inference on attacked images."""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from wca_tf.core.errors import InputError
+from wca_tf.core.options import option
+from wca_tf.defences.defence import Defence, NetRequest
+from wca_tf.nets.backbones.layer_factory import LayerFactory
+
+if TYPE_CHECKING:
+    import keras
+
+    from wca_tf.defences.adv_bnn.net import BayesianNet
+
+
+class BayesianLayers(LayerFactory):
+    """The layers of a backbone, with Gaussian weights in all convolutions and batch normalisations.
+
+    Args:
+        precision: as for `LayerFactory`.
+        noise: the arguments of the layers' noise.
+    """
+
+    def __init__(self, precision: str, noise: dict[str, Any]) -> None:
+        super().__init__(precision)
+        self.noise = noise
+
+    def convolution(
+        self, inputs: "keras.KerasTensor", filters: int, kernel_size: int, **options: Any
+    ) -> "keras.KerasTensor":
+        from wca_tf.defences.adv_bnn.layers import BayesianConvolution, kernel_initializer
+
+        options["kernel_initializer"] = kernel_initializer()
+        return BayesianConvolution(filters, kernel_size, dtype=self.precision, **self.noise, **options)(inputs)
+
+    def batch_normalisation(self, inputs: "keras.KerasTensor") -> "keras.KerasTensor":
+        from wca_tf.defences.adv_bnn.layers import BayesianAffine
+        from wca_tf.nets.backbones.batch_normalization import BatchNormalization
+
+        normalised = BatchNormalization(momentum=0.9, epsilon=1e-5, scale=False, center=False, dtype=self.precision)(
+            inputs
+        )
+        return BayesianAffine(**self.noise)(normalised)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdvBNN(Defence):
+    """Gaussian weights N(μ, e^{2s}), μ and s learned, with α/N KL to a Gaussian prior in the loss (Adv-BNN)."""
+
+    source = "Liu et al., ICLR 2019"
+
+    deviation: float = option(0.05, "e^s, the standard deviation of each weight, at the start of training")
+    prior_deviation: float = option(0.05, "σ0, the standard deviation of the prior of each weight")
+    kl_weight: float = option(0.02, "α; the KL divergence of all weights counts α/N, for N training images", minimum=0)
+    scope: str = option(
+        "image", "weights for each image, or one draw for all images (the authors' code)", choices=("image", "batch")
+    )
+
+    def build(self, request: NetRequest) -> "BayesianNet":
+        from wca_tf.defences.adv_bnn.layers import BayesianDense, kernel_initializer
+        from wca_tf.defences.adv_bnn.net import BayesianNet
+
+        if request.num_train_examples < 1:
+            raise InputError("expected num_train_examples in the NetRequest of adv_bnn, received 0")
+        noise: dict[str, Any] = {"log_deviation": math.log(self.deviation), "scope": self.scope}
+        backbone = request.make_backbone(lambda precision: BayesianLayers(precision, noise))
+        classifier = BayesianDense(
+            request.num_classes,
+            kernel_initializer=kernel_initializer(),
+            dtype="float32",
+            name="classifier",
+            **noise,
+        )
+        return BayesianNet(
+            backbone,
+            classifier=classifier,
+            prior_deviation=self.prior_deviation,
+            kl_weight=self.kl_weight / request.num_train_examples,
+            **request.arguments(),
+        )
+
+
+DEFENCE = AdvBNN

@@ -1,0 +1,61 @@
+"""Learn2Perturb: noise on the output of each block, with a learned size for each feature."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from wca_tf.core.options import option
+from wca_tf.defences.defence import Defence, NetRequest
+from wca_tf.nets.backbones.layer_factory import LayerFactory
+
+if TYPE_CHECKING:
+    import keras
+
+    from wca_tf.defences.l2p.net import Learn2PerturbNet
+
+
+class NoiseAfterBlocks(LayerFactory):
+    """The layers of a backbone, with learned noise on the output of each block, before its activation.
+
+    Args:
+        precision: as for `LayerFactory`.
+        defence: the declaration, with the size and the scope of the noise.
+    """
+
+    def __init__(self, precision: str, defence: "Learn2Perturb") -> None:
+        super().__init__(precision)
+        self.defence = defence
+
+    def block(self, features: "keras.KerasTensor") -> "keras.KerasTensor":
+        from wca_tf.defences.l2p.net import LearnedActivationNoise
+
+        chosen = self.defence
+        return LearnedActivationNoise(chosen.deviation, chosen.min_deviation, scope=chosen.scope)(features)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learn2Perturb(Defence):
+    """Noise after each block, of a learned size σ for each feature, with reward γ Σ √σ in the loss (Learn2Perturb)."""
+
+    source = "Jeddi et al., CVPR 2020"
+
+    deviation: float = option(0.25, "σ at the start of training", minimum=0)
+    min_deviation: float = option(0.01, "the smallest σ, after each step", minimum=0)
+    reward: float = option(1e-4, "γ, the weight of Σ √σ; in epoch e it is divided by 1 + 1/2 + ... + 1/e", minimum=0)
+    scope: str = option(
+        "image", "noise of each image, or one draw for all images (the authors' code)", choices=("image", "batch")
+    )
+    weight_decay: float = option(3e-4, "l2 on all kernels, inside the loss; not on σ", minimum=0)
+
+    def build(self, request: NetRequest) -> "Learn2PerturbNet":
+        from wca_tf.defences.l2p.net import Learn2PerturbNet
+
+        backbone = request.make_backbone(lambda precision: NoiseAfterBlocks(precision, self))
+        return Learn2PerturbNet(backbone, reward=self.reward, weight_decay=self.weight_decay, **request.arguments())
+
+    def callbacks(self) -> "list[keras.callbacks.Callback]":
+        from wca_tf.defences.l2p.net import CountEpochs
+
+        return [CountEpochs()]
+
+
+DEFENCE = Learn2Perturb

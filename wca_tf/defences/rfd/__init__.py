@@ -1,0 +1,40 @@
+"""Randomised features: noise on the last features of a net at test time alone."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from wca_tf.core.options import option
+from wca_tf.defences.defence import Defence, NetRequest
+
+if TYPE_CHECKING:
+    from wca_tf.attacks import BallAttack
+    from wca_tf.defences.rfd.net import NoiseFreeAdversarialTraining, RandomFeatureNet
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomFeatures(Defence):
+    """Gaussian noise on the last features at test time; training has no noise (RFD)."""
+
+    source = "Nguyen et al., ICLR 2024"
+
+    deviation: float = option(1.0, "ν, the standard deviation of the noise on each feature", minimum=0)
+    feature_dim: int = option(32, "D, width of the bottleneck, as of defence none")
+
+    def build(self, request: NetRequest) -> "RandomFeatureNet":
+        from wca_tf.defences.rfd.net import RandomFeatureNet
+
+        return RandomFeatureNet(
+            request.make_backbone(),
+            deviation=self.deviation,
+            feature_dim=self.feature_dim,
+            bottleneck_activation=request.bottleneck_activation,
+            **request.arguments(),
+        )
+
+    def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "NoiseFreeAdversarialTraining":
+        from wca_tf.defences.rfd.net import NoiseFreeAdversarialTraining
+
+        return NoiseFreeAdversarialTraining(attack, epsilon, mixed)
+
+
+DEFENCE = RandomFeatures
