@@ -16,8 +16,9 @@ from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
+from wca_tf.runs import training
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import load_model
+from wca_tf.runs.model_dir import ModelDirectory, load_model
 from wca_tf.runs.training import train
 
 COVARIANCES = pytest.mark.parametrize("covariance", ["none", "anisotropic"])
@@ -176,3 +177,89 @@ def test_training_may_be_on_images_attacked_on_another_net(tmp_path, tiny_config
         tiny_config, epochs=1, adversarial="at", adversarial_attack=f"transfer:source={trained}:steps=2"
     )
     assert train(config, tmp_path / "model")["epoch"] == 1
+
+
+# Fast adversarial training
+
+
+def test_fgsm_rs_is_a_step_of_a_quarter_more_than_the_radius_from_a_random_start():
+    model, (images, labels) = make_model(), toy_data(6)
+    found = run(At(parse_attack("fgsm_rs", eot_samples=2), 0.1), target_of(model), images, labels)
+    pgd = At(parse_attack("pgd:steps=1:relative_step_size=1.25", eot_samples=2), 0.1)
+    np.testing.assert_array_equal(found, run(pgd, target_of(model), images, labels))
+    assert np.abs(found - images).max() <= 0.1 + 1e-6
+
+
+def fast(tiny_config, epochs):
+    return dataclasses.replace(
+        tiny_config,
+        adversarial="at",
+        adversarial_attack="fgsm_rs:eot_samples=1",
+        adversarial_epsilon="0.1",
+        epochs=epochs,
+    )
+
+
+def test_training_ends_before_the_epoch_in_which_pgd_breaks_the_net(tmp_path, tiny_config, capsys):
+    """The first epoch's accuracy under PGD is written as if it were 1, so that the second falls below it."""
+    directory, config = ModelDirectory(tmp_path), fast(tiny_config, epochs=3)
+    kill_after_an_epoch(config, tmp_path)
+    [line] = directory.read_metrics()
+    assert 0 <= line["robust_accuracy"] < 0.7
+    directory.write_metrics([{**line, "robust_accuracy": 1.0}])
+    first = load_model(directory.backup).get_weights()
+    train(config, tmp_path)
+    assert "catastrophic overfitting in epoch 2" in capsys.readouterr().out
+    assert len(directory.read_metrics()) == 1
+    for mine, its in zip(load_model(directory.last).get_weights(), first, strict=True):
+        np.testing.assert_array_equal(mine, its)
+    train(config, tmp_path)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def kill_after_an_epoch(config, path):
+    """Train, and die when the first epoch is written."""
+
+    class Killed(Exception):
+        pass
+
+    ended = training.EpochRecorder.on_epoch_end
+
+    def killed(recorder, epoch, logs=None):
+        ended(recorder, epoch, logs)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(training.EpochRecorder, "on_epoch_end", killed)
+        with pytest.raises(Killed):
+            train(config, path)
+
+
+def test_the_accuracy_under_pgd_is_measured_alike_whether_a_run_was_killed_or_not(tmp_path, tiny_config):
+    config = fast(tiny_config, epochs=2)
+    kill_after_an_epoch(config, tmp_path / "parts")
+    for name in ("parts", "whole"):
+        train(config, tmp_path / name)
+    parts, whole = (ModelDirectory(tmp_path / name).read_metrics() for name in ("parts", "whole"))
+    assert [line["robust_accuracy"] for line in parts] == [line["robust_accuracy"] for line in whole]
+
+
+# No training at all
+
+
+def test_no_epochs_keep_the_net_of_another_run_and_add_the_noise(tmp_path, tiny_config):
+    plain = dataclasses.replace(tiny_config, defence="none:feature_dim=10", epochs=1)
+    train(plain, tmp_path / "plain")
+    config = dataclasses.replace(
+        plain, defence="rfd:feature_dim=10:deviation=2", epochs=0, initial_weights=str(tmp_path / "plain")
+    )
+    best = train(config, tmp_path / "noisy")
+    assert best["epoch"] == 0 and 0 <= best["val_accuracy"] <= 1
+    mine, its = (load_model(tmp_path / name / "model.keras") for name in ("noisy", "plain"))
+    images = np.random.default_rng(0).random((4, *mine.backbone.input_shape[1:]), np.float32)
+    np.testing.assert_array_equal(mine.noise_free_logits(images), its.noise_free_logits(images))
+    assert np.abs(mine.logits(images, make_seed(0)) - mine.noise_free_logits(images)).max() > 0.1
+
+
+def test_no_epochs_need_a_net(fails_in_one_line, tmp_path):
+    assert "--initial_weights" in fails_in_one_line(tmp_path, "train", "--epochs=0", "--model_dir=x")

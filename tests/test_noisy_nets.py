@@ -16,6 +16,7 @@ from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise, Draws, drawing
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.noisy_weights import NoisyConvolution as WithNoise
+from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE, CLASSES = (6, 6, 2), 3
@@ -262,3 +263,33 @@ def test_z_margin_finds_images_on_such_a_net():
     before = judge(target, images, tf.constant(labels), np.arange(6), 0).probability_correct
     result = parse_attack("z_margin")(target, images, labels, 0.1)
     assert result.probability_correct.mean() < before.mean() - 0.2
+
+
+# Attacks on one draw
+
+
+def noisy_weights_net(images, seed):
+    """A linear net of four classes whose weights differ much from draw to draw."""
+    flat = tf.reshape(images, [tf.shape(images)[0], -1])
+    size = int(np.prod(SHAPE))
+    mean = 0.3 * tf.random.stateless_normal([size, 4], [7, 7])
+    return tf.matmul(flat, mean + 0.6 * tf.random.stateless_normal([size, 4], seed))
+
+
+def test_single_draw_is_pgd_on_the_net_under_that_draw():
+    target, images, labels = RandomNetTarget(noisy_weights_net), random_images(3, shape=SHAPE), np.array([0, 1, 2])
+    attack = parse_attack("single_draw:steps=3")
+    found = attack(target, images, labels, epsilon=0.1, seed=5).images
+    fixed = target.with_fixed_draw(fold_in(make_seed(5), 2))
+    expected = parse_attack("pgd:steps=3:relative_step_size=0.25")(fixed, images, labels, epsilon=0.1, seed=5).images
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_single_draw_overstates_the_robustness_of_a_net_that_changes_much():
+    target, images = RandomNetTarget(noisy_weights_net), random_images(40, shape=SHAPE)
+    labels = target.logits(images, make_seed(1), 400).numpy().mean(axis=0).argmax(axis=1)
+    left = {
+        name: parse_attack(text, eot_samples=50)(target, images, labels, epsilon=0.1).probability_correct.mean()
+        for name, text in (("one", "single_draw"), ("eot", "pgd:steps=20:relative_step_size=0.25"))
+    }
+    assert left["one"] > left["eot"] + 0.05

@@ -41,6 +41,22 @@ class ProjectedGradient(BallAttack):
 
 
 @dataclasses.dataclass(frozen=True)
+class SingleDraw(ProjectedGradient):
+    """Projected gradient on the net that one draw gives; other draws judge. It overstates robustness: do not quote it.
+
+    The draw is the same in all steps. This is the protocol of CTRW, RPF and RNA, among others.
+    """
+
+    steps: int = option(20, "number of gradient steps")
+    relative_step_size: float = option(0.25, EACH_STEP)
+
+    def perturb(self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor") -> "tf.Tensor":
+        from wca_tf.core.seeds import fold_in
+
+        return super().perturb(target.with_fixed_draw(fold_in(seed, 2)), batch, epsilon, seed)
+
+
+@dataclasses.dataclass(frozen=True)
 class RestartedPGD(WorstCase):
     """Projected gradient from several random starts, of which the worst counts for each image.
 
@@ -324,7 +340,7 @@ class NamedAttack:
         return self.group in (WHITE_BOX, BLACK_BOX) and self.kind is not RandomSampling
 
 
-WHITE_BOX, BLACK_BOX, AUTO, ADAPTIVE, FAST = "white box", "black box", "Auto-PGD", "strong", "training"
+WHITE_BOX, BLACK_BOX, AUTO, ADAPTIVE, OTHER = "white box", "black box", "Auto-PGD", "strong", "other"
 _MARGIN = {"steps": 40, "restarts": 1}
 ATTACKS: dict[str, NamedAttack] = {
     "fgsm": NamedAttack(
@@ -362,11 +378,14 @@ ATTACKS: dict[str, NamedAttack] = {
     ),
     "transfer": NamedAttack(Transfer, "images made on another net", "Papernot et al., 2016", ADAPTIVE),
     "adaptive": NamedAttack(Adaptive, "the cascade to quote", "this project, after Tramèr et al., 2020", ADAPTIVE),
+    "single_draw": NamedAttack(
+        SingleDraw, "PGD on one draw; other draws judge: shows what that overstates", "Ma et al., NeurIPS 2023", OTHER
+    ),
     "fgsm_rs": NamedAttack(
         ProjectedGradient,
         "one step of 1.25 ε from a random start: for fast adversarial training",
         "Wong et al., ICLR 2020",
-        FAST,
+        OTHER,
         {"steps": 1, "relative_step_size": 1.25},
     ),
 }

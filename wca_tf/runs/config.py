@@ -36,7 +36,9 @@ class TrainConfig(DataConfig):
         ("steps", "constant", "cosine"),
     )
     batch_size: int = flag(128, "images a step, over all devices together")
-    epochs: int = flag(30, "passes over the training images (paper: 600)")
+    epochs: int = flag(
+        30, "passes over the training images (paper: 600); 0 keeps the net of --initial_weights as it is", minimum=0
+    )
     augmentation: str = flag("none", "crop_flip: pad by 4, crop, mirror (CIFAR)", ("none", "crop_flip"))
     validation_split: float = flag(
         0.1,
@@ -57,8 +59,8 @@ class TrainConfig(DataConfig):
     )
     adversarial_attack: str = flag(
         "pgd",
-        "of adversarial training: by what, as in bin/evaluate --attacks. With noise in the backbone each of 50 draws "
-        "is a pass of the net: pgd:eot_samples=1 is cheaper",
+        "of adversarial training: by what, as in bin/evaluate --attacks; fgsm_rs is fast. With noise in the backbone "
+        "each of 50 draws is a pass of the net: eot_samples=1 is cheaper",
     )
     adversarial_epsilon: str = flag("8/255", "of adversarial training: the attack's radius")
     initial_weights: str = flag(
@@ -71,6 +73,8 @@ class TrainConfig(DataConfig):
         super().__post_init__()
         self.parsed_defence.check(self)
         _ = self.parsed_adversarial_attack, self.parsed_adversarial_epsilon
+        if not self.epochs and not self.initial_weights:
+            raise InputError("expected --initial_weights=DIR with --epochs=0, whose net is kept; received no directory")
         if self.validation_split >= 1:
             raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
 

@@ -33,6 +33,7 @@ from wca_tf.distribution.strategy import (
     synchronise_batch_normalisation,
 )
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory, best_line, save_model
 from wca_tf.runs.optimizer import compile_model
@@ -104,7 +105,10 @@ def _train_in(
         synchronise_batch_normalisation(model, strategy)
         if not directory.config.exists():
             directory.write_config(config, training, model)
-        _fit(model, config, directory, training, validation, strategy)
+        if config.epochs:
+            _fit(model, config, directory, training, validation, strategy)
+        else:
+            _keep(model, config, directory, validation)
         directory.backup.replace(directory.last)
         shutil.rmtree(directory.backup.parent)
     return directory.best_epoch()
@@ -167,6 +171,10 @@ def _fit(
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch)
     callbacks = [*config.parsed_defence.callbacks(), recorder]
+    if config.adversarial != "none" and config.parsed_adversarial_attack.passes == 1:
+        attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
+        recorder.overfitting = CatastrophicOverfitting(training, attack, epsilon, recorder.lines)
+        callbacks.insert(-1, recorder.overfitting)
     progress = [TrainingProgress(steps, config.epochs, first_epoch)] if is_chief() else []
     if is_chief():
         callbacks += [keras.callbacks.TensorBoard(directory.tensorboard, write_graph=False), *progress]
@@ -199,6 +207,21 @@ def _fit(
             shown.bar.close()
 
 
+def _keep(
+    model: StochasticClassifier, config: TrainConfig, directory: ModelDirectory, validation: Examples | None
+) -> None:
+    """Write the net of --epochs=0, whose weights are those of another net."""
+    logs: dict[str, float] = {}
+    if validation:
+        batches = evaluation_batches(validation, config.batch_size)
+        steps = -(-len(validation) // config.batch_size)
+        measured = model.evaluate(batches, steps=steps, verbose=0, return_dict=True)
+        logs = {f"val_{name}": value for name, value in measured.items()}
+    recorder = EpochRecorder(directory, 0)
+    recorder.set_model(model)
+    recorder.on_epoch_end(-1, logs)
+
+
 def _greeting(training: int, validation: int, steps: int, first_epoch: int, epochs: int) -> str:
     ahead = f"resuming after epoch {first_epoch} of {epochs}" if first_epoch else f"{epochs} epochs"
     return f"{training} training and {validation} validation images, {steps} steps an epoch, {ahead}"
@@ -216,11 +239,14 @@ class EpochRecorder(keras.callbacks.Callback):
         self.directory = directory
         self.lines = directory.read_metrics()[:first_epoch]
         self.started = time.monotonic()
+        self.overfitting: CatastrophicOverfitting | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.started = time.monotonic()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if self.overfitting and self.overfitting.found:
+            return  # the run ends with the epoch before
         values = {name: float(value) for name, value in (logs or {}).items()}
         if not all(map(math.isfinite, values.values())):  # a graph of XLA does not check this
             raise DivergedError(f"training diverged: {values} in epoch {epoch + 1}; try a smaller --learning_rate")
