@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 
+import keras
 import numpy as np
 import pytest
 from evaluation_nets import arrays, dense_net, digits, read_strictly, with_layers
@@ -202,3 +203,53 @@ def test_the_finding_names_the_net_that_is_overstated_most(reports):
     told = finding(dataclasses.replace(group, rows=rows))
     assert told == "The usual protocol overstates b most: it says 30.0 %, where the worst case leaves 10.0 %."
     assert np.isclose(rows[1].overstated, 0.2)
+
+
+# Parts of an evaluation
+
+
+@keras.saving.register_keras_serializable("tests")
+class AlwaysDropout(keras.layers.Dropout):
+    def call(self, inputs, training=None):
+        return super().call(inputs, training=True)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Two parts of an evaluation and the whole, of a net with noise that 20 images share."""
+    directory, test = tmp_path_factory.mktemp("parts"), digits(4)[1].take(slice(0, 50))
+    net = with_layers(dense_net(4), before=[AlwaysDropout(0.2)])
+    asked = {"attacks": "fgsm,pgd:steps=2,pgd", "epsilons": "0.1", "eot_samples": 2, "name": "net"}
+    for name, shard in (("whole", ""), ("second", "2/2"), ("first", "1/2")):
+        wca_tf.evaluate(net, test.images, test.labels, report_dir=directory / name, shard=shard, **asked)
+    return directory
+
+
+def test_parts_of_an_evaluation_are_the_whole(parts):
+    [merged], [whole] = (
+        group.rows
+        for group in (
+            *compare_evaluations([parts / "second", parts / "first"]),
+            *compare_evaluations([parts / "whole"]),
+        )
+    )
+    assert dataclasses.replace(merged, report=whole.report) == whole
+    both = compare_evaluations([parts / "whole", parts / "first", parts / "second"])[0]
+    assert [row.gain["value"] for row in both.rows[1:]] == [0.0]
+    assert len(arrays(parts / "first")["index"]) == 20 and arrays(parts / "second")["index"].tolist() == [
+        *range(20, 50)
+    ]
+
+
+def test_a_missing_part_is_one_line(parts):
+    with pytest.raises(InputError, match="all 2 parts of an evaluation, each once; received 2/2"):
+        compare_evaluations([parts / "second"])
+
+
+@pytest.mark.parametrize("shard", ["3/2", "0/2", "1", "a/b", "1/-1"])
+def test_a_wrong_part_is_one_line(fails_in_one_line, tmp_path, shard):
+    assert "--shard=i/n" in fails_in_one_line(tmp_path, "evaluate", f"--shard={shard}", "--model_dir=x")
+
+
+def test_the_checklist_needs_all_images(fails_in_one_line, tmp_path):
+    assert "checklist" in fails_in_one_line(tmp_path, "evaluate", "--shard=1/2", "--checklist", "--model_dir=x")

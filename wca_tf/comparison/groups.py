@@ -1,13 +1,14 @@
 """Evaluations as groups of nets that can be compared: the same images, the same radius, the same attacks."""
 
 import dataclasses
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from wca_tf.comparison.evaluation import Evaluation, Radius
+from wca_tf.comparison.shards import merge_shards
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.evaluation.identity import SCHEMA
@@ -20,40 +21,6 @@ from wca_tf.evaluation.report.sections import NORM_NAMES
 # The paper's protocol: PGD whose gradient averages over draws, judged by one draw for each image.
 PROTOCOL = "pgd"
 QUERIES = 100
-Radius = tuple[str, float]  # norm, epsilon
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """A report directory as it is on disk.
-
-    Attributes:
-        path: the directory.
-        results: the contents of results.json.
-        arrays: the contents of examples.npz.
-    """
-
-    path: Path
-    results: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-
-    @property
-    def radii(self) -> list[Radius]:
-        """The radii at which there are attacks."""
-        return [(worst["norm"], worst["epsilon"]) for worst in self.results["worst_case"]]
-
-    def attacks_at(self, radius: Radius) -> dict[str, dict[str, Any]]:
-        """Return the attacks at a radius by an identity: the name and every option, as text.
-
-        The precision of the net that an attack saw counts as one of its options.
-        """
-        shared = {"attack_precision": self.results["config"].get("attack_precision")}
-        entries = [
-            {**entry, "config": {**entry["config"], **shared}}
-            for entry in self.results["attacks"]
-            if (entry["norm"], entry["epsilon"]) == radius
-        ]
-        return {json.dumps([entry["name"], entry["config"]], sort_keys=True): entry for entry in entries}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,12 +102,15 @@ def read_evaluation(path: Path) -> Evaluation:
 def compare(evaluations: list[Evaluation]) -> list[Group]:
     """Return a group for each choice of images and radius, with the nets that were attacked so.
 
+    The parts of an evaluation that `--shard` divided are one net.
+
     Raises:
-        InputError: the same directory twice; nets that met no attack in common.
+        InputError: the same directory twice; a missing part; nets that met no attack in common.
     """
     paths = [evaluation.path.resolve() for evaluation in evaluations]
     if len(set(paths)) < len(paths):
         raise InputError("expected each evaluation once, received the same directory twice")
+    evaluations = merge_shards(evaluations)
     names = _names(evaluations)
     members: dict[tuple[str, Radius], list[int]] = {}
     for number, evaluation in enumerate(evaluations):

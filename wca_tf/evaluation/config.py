@@ -31,6 +31,9 @@ class EvaluateConfig:
     )
     eot_samples: int = flag(50, "noise draws that an attack's gradient averages over (paper: 50)")
     num_examples: int = flag(1000, "attack the first so many images of the split; 0 takes all", minimum=0)
+    shard: str = flag(
+        "", "i/n, i from 1: only the i-th of n parts of these images; bin/compare merges the reports of all parts"
+    )
     split: str = flag(
         "test", "test, or validation (for choices that must not see the test images)", ("test", "validation")
     )
@@ -51,6 +54,8 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         check_options(self, "--")
+        if self.parsed_shard != (1, 1) and self.checklist:
+            raise InputError("expected the checklist without --shard: it needs the first images of the split")
         if max(radius.epsilon for radius in self.parsed_radii) == 0 and self.checklist:
             raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
 
@@ -60,7 +65,7 @@ class EvaluateConfig:
         They decide the images, the seed, the draws, and the precision of the net that attacks see.
         """
         shared = {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
-        names = ("average_draws", "attack_precision")  # included only where they are not the default
+        names = ("average_draws", "attack_precision", "shard")  # included only where they are not the default
         changed = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(EvaluateConfig, name)}
         return {**shared, **changed}
 
@@ -71,6 +76,16 @@ class EvaluateConfig:
             item if isinstance(item, Attack) else parse_attack(_text(item), eot_samples=self.eot_samples)
             for item in listed(self.attacks, "--attacks")
         )
+
+    @functools.cached_property
+    def parsed_shard(self) -> tuple[int, int]:
+        """The number of the part and the number of parts; (1, 1) for all images."""
+        if not self.shard:
+            return 1, 1
+        number, _, parts = self.shard.partition("/")
+        if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+            raise InputError(f"expected --shard=i/n with i from 1 to n, received {self.shard!r}")
+        return int(number), int(parts)
 
     @functools.cached_property
     def parsed_radii(self) -> tuple[Radius, ...]:

@@ -146,8 +146,8 @@ def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Ju
     return [Judgement(**{f.name: every[f.name][row] for f in dataclasses.fields(Judgement)}) for row in rows]
 
 
-def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the arrays of examples.npz.
+def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray, first: int = 0) -> dict[str, np.ndarray]:
+    """Return the arrays of examples.npz; `first` is the index of the first image.
 
     `index` and `label` are [N]. The other arrays have a row for each outcome, and the clean images come first: names,
     norms and radii are [A], numbers are [A, N]. An attack without a radius has epsilon NaN and an empty norm. For a net
@@ -156,7 +156,7 @@ def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray) -> dict[str,
     hits = np.stack([outcome.judgement.hits for outcome in outcomes])
     judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
     return {
-        "index": np.arange(len(labels)),
+        "index": first + np.arange(len(labels)),
         "label": labels,
         "attack": np.array([outcome.name for outcome in outcomes]),
         "norm": np.array([o.norm or "" for o in outcomes]),

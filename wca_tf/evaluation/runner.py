@@ -36,7 +36,7 @@ from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, f
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import per_example_arrays
 from wca_tf.evaluation.report.page import write_report
-from wca_tf.evaluation.trials import Settings
+from wca_tf.evaluation.trials import Settings, shard_of
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
@@ -204,7 +204,13 @@ def _evaluate(
     if stored and _is_complete(stored, config, every) and all((report / name).exists() for name in WRITTEN):
         print(f"{report} has this evaluation; nothing to do")
         return stored
-    settings, attacked = Settings(config.seed, config.batch_size), _attacked(target, model, config)
+    part = shard_of(len(examples), *config.parsed_shard)
+    described = {**described, "shard": {"of_images": len(examples), "first": part.start}} if config.shard else described
+    examples = examples.take(part)
+    if not len(examples):
+        raise InputError(f"expected images in every part, received --shard={config.shard}, which has none")
+    settings = Settings(config.seed, config.batch_size, part.start)
+    attacked = _attacked(target, model, config)
     evaluation = Evaluation(target, attacked, model, examples, config, settings, report, stored or {})
     for measure in every:
         if measure.is_asked(config):
@@ -243,7 +249,7 @@ def _is_complete(stored: dict[str, Any], config: EvaluateConfig, every: list[Mea
 def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]) -> None:
     """Write the files of an evaluation; results.json comes last, because it says that the evaluation is complete."""
     report, examples, outcomes = evaluation.directory, evaluation.examples, evaluation.outcomes
-    arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels)
+    arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels, evaluation.settings.first)
     files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
     of_net = []
     if isinstance(evaluation.model, StochasticClassifier):

@@ -95,10 +95,17 @@ CLEAN_TRIAL = Trial(None, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings that the outcome of an attack depends on, besides the attack, the net and the images."""
+    """The settings that the outcome of an attack depends on, besides the attack, the net and the images.
+
+    Attributes:
+        seed: decides random starts and draws.
+        batch_size: number of images that are attacked at a time.
+        first: the number of the first image, a multiple of `BLOCK_SIZE`; above 0 for a part of the images.
+    """
 
     seed: int = 0
     batch_size: int = 100
+    first: int = 0
 
 
 def run_attacks(
@@ -177,7 +184,7 @@ def _attack_all(
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
     size = settings.batch_size if nets[0].own_draws else _size_in_blocks(settings.batch_size)
-    for batch in _padded_batches(examples, size, done):
+    for batch in _padded_batches(examples, size, done, settings.first):
         part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
@@ -242,20 +249,33 @@ def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, see
     return (labels + offset) % num_classes
 
 
+def shard_of(count: int, number: int, parts: int) -> slice:
+    """Return the images of a part of `count` images. The parts are whole blocks, as equal as blocks allow.
+
+    Examples:
+        >>> [shard_of(90, number, 2) for number in (1, 2)]
+        [slice(0, 40, None), slice(40, 90, None)]
+    """
+    blocks = -(-count // BLOCK_SIZE)
+    bounds = [min(count, blocks * each // parts * BLOCK_SIZE) for each in (number - 1, number)]
+    return slice(*bounds)
+
+
 def _size_in_blocks(batch_size: int) -> int:
     """Return the largest batch size of at most `batch_size` that divides `BLOCK_SIZE`."""
     return next(size for size in range(min(batch_size, BLOCK_SIZE), 0, -1) if BLOCK_SIZE % size == 0)
 
 
 def _padded_batches(
-    examples: Examples, batch_size: int, start: int = 0
+    examples: Examples, batch_size: int, start: int = 0, number: int = 0
 ) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, int]]:
     """Yield (images, labels, indices, number of images that are not padding), from example `start` on.
 
-    All batches have the same size, so that an attack is traced once.
+    All batches have the same size, so that an attack is traced once. The index of the first example is `number`.
     """
     size = min(batch_size, len(examples))
     for first in range(start, len(examples), size):
         indices = np.minimum(np.arange(first, first + size), len(examples) - 1)
         images = to_float(tf.constant(examples.images[indices]))
-        yield images, tf.constant(examples.labels[indices]), tf.constant(indices), min(size, len(examples) - first)
+        labels, numbers = tf.constant(examples.labels[indices]), tf.constant(number + indices)
+        yield images, labels, numbers, min(size, len(examples) - first)
