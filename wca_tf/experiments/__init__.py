@@ -93,6 +93,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         3,
         full=("fashion_mnist",),
     ),
+    "defences": Experiment(
+        "Table 3, and more",
+        "every stochastic defence, without and with adversarial training, beside its net without the noise",
+        20,
+    ),
     "attack_suite": Experiment("not in the paper", "every attack on the nets of the ablation at epsilon = 0.1", 3),
     "adaptive": Experiment(
         "not in the paper",

@@ -20,7 +20,15 @@ from wca_tf.evaluation.outcomes import stored_worst_case
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.settings import BUDGETS, FOLDER, Budget, ReproduceConfig, differences, train_changes
+from wca_tf.experiments.settings import (
+    BUDGETS,
+    FOLDER,
+    VARIANTS,
+    Budget,
+    ReproduceConfig,
+    differences,
+    train_changes,
+)
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import train
 
@@ -81,8 +89,8 @@ class Run:
         changes = train_changes(dataset, variant, self.config.scale)
         if changes["dataset"] == FOLDER:
             changes["dataset"] += self.config.mini_imagenet
-        if variant == "noise_alone":
-            changes["initial_weights"] = str(self.model_dir(dataset, "none"))
+        if source := changes.get("initial_weights"):
+            changes["initial_weights"] = str(self.model_dir(dataset, source))
         data_dir, download = self.config.tfds_data_dir, self.config.download
         return TrainConfig(tfds_data_dir=data_dir, download=download, strategy=STRATEGY, **changes)
 
@@ -94,8 +102,8 @@ class Run:
 
         `changes` to its TrainConfig are part of the directory's name.
         """
-        if variant == "noise_alone":
-            self.trained(dataset, "none")
+        if source := VARIANTS[variant].get("initial_weights"):
+            self.trained(dataset, source)
         path = self.model_dir(dataset, "-".join([variant, *(f"{name}={value}" for name, value in changes.items())]))
         print(f"== {path.name}")
         train(dataclasses.replace(self.net(dataset, variant), **changes), path)

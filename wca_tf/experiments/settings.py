@@ -69,13 +69,22 @@ VARIANTS: dict[str, Changes] = {
     "isotropic": {"defence": "wca:covariance=isotropic"},
     "anisotropic": {"defence": "wca"},
     "constraint": {"defence": "wca:regularizer=constraint"},
-    "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},  # run.py: the directory of "none"
+    # initial_weights names a variant; run.py puts its directory there.
+    "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},
     "at": {"defence": "wca", "adversarial": "at"},
     "ct_at": {"defence": "wca", "adversarial": "ct_at"},
     "none_at": {**_UNDEFENDED, "adversarial": "at"},
     "plane_isotropic": {"defence": "wca:covariance=isotropic:feature_dim=2"},
     "plane_anisotropic": {"defence": "wca:feature_dim=2"},
 }
+# The rows of the experiment "defences": each defence on clean images, and adversarially trained by FGSM-RS.
+RIVALS = ("none", "wca", "rse", "pni", "l2p", "adv_bnn", "se_snn", "smoothing", "ctrw", "rfd")
+_FAST: Changes = {"adversarial": "at", "adversarial_attack": "fgsm_rs:eot_samples=1"}
+for _name in RIVALS[:-1]:
+    VARIANTS[f"rival_{_name}"] = {"defence": _name}
+    VARIANTS[f"rival_{_name}_at"] = {"defence": _name, **_FAST}
+for _more in ("", "_at"):  # noise at test time on a net that is already trained
+    VARIANTS[f"rival_rfd{_more}"] = {"defence": "rfd", "initial_weights": f"rival_none{_more}"}
 
 
 # What --scale=tiny and --scale=small change, and for which data sets otherwise.
@@ -107,6 +116,7 @@ SMALL_SETS: dict[str, Changes] = {
 }
 SMALL_ADVERSARIAL: Changes = {"epochs": 5, "max_train_examples": 10_000}
 SMALL_PLANE: Changes = {"epochs": 5}
+SMALL_RIVALS: Changes = {"epochs": 8, "max_train_examples": 20_000}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,8 +192,10 @@ def train_changes(dataset: str, variant: str, scale: str) -> Changes:
     if dataset in FEATURE_DIMS and "feature_dim" not in changes["defence"]:
         changes["defence"] += f":feature_dim={FEATURE_DIMS[dataset]}"
     if scale == "tiny":
-        return {**changes, **_tiny(dataset, variant)}
-    return {**changes, **_small(dataset, variant)} if scale == "small" else changes
+        changes |= _tiny(dataset, variant)
+    elif scale == "small":
+        changes |= _small(dataset, variant)
+    return {**changes, "epochs": 0} if variant.startswith("rival_rfd") else changes
 
 
 def _tiny(dataset: str, variant: str) -> Changes:
@@ -195,6 +207,8 @@ def _tiny(dataset: str, variant: str) -> Changes:
 
 def _small(dataset: str, variant: str) -> Changes:
     """Return the changes for hours on 2 cores: fewer epochs, and a learning rate for them."""
+    if variant.startswith("rival"):
+        return {**SMALL_SETS.get(dataset, SMALL), **SMALL_RIVALS}
     adversarial = SMALL_ADVERSARIAL if VARIANTS[variant].get("adversarial") else {}
     plane = SMALL_PLANE if variant.startswith("plane") else {}
     return {**SMALL_SETS.get(dataset, SMALL), **adversarial, **plane}
