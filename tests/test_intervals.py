@@ -1,5 +1,7 @@
 """Intervals cover what they say, and no number is made of the draws that chose it."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +11,7 @@ from scipy import stats
 
 from wca_tf.attacks import gradients
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.intervals import design_effect_of_blocks, mean_with_interval
+from wca_tf.evaluation.intervals import all_correct, design_effect_of_blocks, mean_with_interval
 from wca_tf.evaluation.judging import Judgement, judge, least_probability
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.evaluation.trials import BLOCK_SIZE
@@ -162,6 +164,15 @@ def test_intervals_of_a_hundred_queries_allow_for_a_miss_that_no_draw_showed(sha
 def test_without_draws_the_interval_is_that_of_the_images():
     probability = np.random.default_rng(0).random(50)
     assert exact(probability).numbers()["expected_accuracy"] == mean_with_interval(probability)
+
+
+def test_the_chance_of_several_right_draws_is_the_mean_over_all_choices():
+    hits = np.random.default_rng(7).random((3, 6))
+    expected = [[np.prod(row[list(c)]) for c in itertools.combinations(range(6), 3)] for row in hits]
+    np.testing.assert_allclose(all_correct(hits, 3), np.mean(expected, axis=1))
+    drawn = np.random.default_rng(8).random((20, 200)) < 0.97
+    for queries in (1, 10, 100, 200):
+        np.testing.assert_allclose(all_correct(drawn.astype(float), queries), all_correct(drawn, queries), atol=1e-12)
 
 
 # Paired differences

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from attack_nets import random_images
+from scipy.special import ndtr
 
 import wca_tf
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import make_seed
 from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.pni.layers import ProportionalNoise
+from wca_tf.evaluation.judging import judge
 from wca_tf.gaussian import covariance
+from wca_tf.gaussian.independent import probability_of_largest
 from wca_tf.nets.noise import drawing
 from wca_tf.nets.targets import is_gaussian
 
@@ -228,6 +231,43 @@ def test_rfd_has_its_noise_before_the_last_linear_part(activation):
     head, bottleneck = net.classifier.kernel.numpy(), net.bottleneck.kernel.numpy()
     expected = 0.7 * (head if activation else bottleneck @ head).T
     np.testing.assert_allclose(net.logit_scale, expected, rtol=1e-5, atol=1e-7)
+
+
+# The last layer's noise, integrated
+
+
+def test_the_largest_of_independent_logits_has_its_closed_form():
+    """Two classes: P = Φ((m_y − m_k) / √(v_y + v_k)); the label's logit is drawn, the other's noise is integrated."""
+    mean, variance = np.array([0.3, -0.2]), np.array([0.5, 0.8])
+    drawn = mean + np.sqrt(variance) * np.random.default_rng(0).normal(size=(20_000, 1, 2))
+    shape = drawn.shape
+    found = probability_of_largest(drawn, np.broadcast_to(mean, shape), np.broadcast_to(variance, shape), [0]).numpy()
+    expected = ndtr(0.5 / np.sqrt(1.3))
+    assert abs(found.mean() - expected) < 5 * found.std() / np.sqrt(20_000)
+    assert found.std() < 0.75 * np.sqrt(expected * (1 - expected))  # that of counting
+    exact = probability_of_largest([[[1.0, 0.0]], [[0.0, 1.0]]], np.zeros((2, 1, 2)), np.zeros((2, 1, 2)), [0]).numpy()
+    assert exact[:, 0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("text", ["pni:amplitude=2", "adv_bnn:deviation=0.2"])
+def test_probabilities_by_integration_are_those_of_counting_with_less_variance(text):
+    net, images = net_of(text), random_images(8, shape=SHAPE)
+    target = net.target()
+    labels, indices = target.noise_free_logits(images).numpy().argmax(axis=1), tf.range(8, dtype=tf.int64)
+    assert target.has_moments and not net_of("pni:scope=batch").target().has_moments
+    judged = [judge(target, images, labels, indices, seed) for seed in range(20)]
+    integrated = np.stack([each.probability_correct for each in judged])
+
+    @tf.function
+    def logits(seed):
+        return target.logits(images, seed, 200, indices)
+
+    draws = [logits(make_seed(seed)).numpy().argmax(axis=2) == labels for seed in range(100, 120)]
+    counted = np.stack([each.mean(axis=0) for each in draws])
+    errors = np.sqrt((integrated.var(axis=0, ddof=1) + counted.var(axis=0, ddof=1)) / 20)
+    np.testing.assert_array_less(np.abs(integrated.mean(axis=0) - counted.mean(axis=0)), 5 * errors + 1e-3)
+    assert integrated.var(axis=0).mean() < counted.var(axis=0).mean()
+    assert judged[0].hits.dtype == np.float64 and set(np.unique(judged[0].correct)) <= {False, True}
 
 
 # Training and export, by the commands

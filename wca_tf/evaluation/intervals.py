@@ -34,14 +34,26 @@ def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number
 
 
 def all_correct(hits: np.ndarray, queries: int) -> np.ndarray:
-    """Return [N]: of all choices of n = `queries` draws among J, the share in which every draw is a hit.
+    """Return [N]: the mean over all choices of n = `queries` draws among J of the probability that every draw is a hit.
+
+    For hits of 0 and 1 it is the share of the choices in which every draw is a hit.
 
     Args:
-        hits: bool [N, J], whether each draw gives the label of each image.
+        hits: bool [N, J], whether each draw gives the label of each image; or the probability that it does.
         queries: n.
     """
-    correct, left = hits.sum(axis=1)[:, np.newaxis], np.arange(queries)
-    return np.prod(np.clip(correct - left, 0, None) / np.maximum(hits.shape[1] - left, 1), axis=1)
+    draws = hits.shape[1]
+    if hits.dtype == bool:
+        correct, left = hits.sum(axis=1)[:, np.newaxis], np.arange(queries)
+        return np.prod(np.clip(correct - left, 0, None) / np.maximum(draws - left, 1), axis=1)
+    # The elementary symmetric polynomials of the first draws, each over its number of terms.
+    means = np.zeros((len(hits), queries + 1))
+    means[:, 0] = 1
+    for draw in range(1, draws + 1):
+        count = np.arange(1, min(queries, draw) + 1)
+        before, with_draw = means[:, count], means[:, count - 1] * hits[:, draw - 1 : draw]
+        means[:, count] = before * (draw - count) / draw + with_draw * count / draw
+    return means[:, queries]
 
 
 def design_effect_of_a_draw(hits: np.ndarray) -> float:
@@ -52,13 +64,15 @@ def design_effect_of_a_draw(hits: np.ndarray) -> float:
     with noisy weights.
 
     Args:
-        hits: bool [N, J]; all images have the same draws. With fewer than two draws, the design effect is 1.
+        hits: [N, J], as for `all_correct`; all images have the same draws. With fewer than two draws, the design effect
+            is 1.
     """
     images, draws = hits.shape
     if draws < 2:
         return 1.0
     share = hits.mean(axis=1)
-    independent = (share * (1 - share)).sum() / images**2 * draws / (draws - 1)
+    spread = share * (1 - share) if hits.dtype == bool else hits.var(axis=1)
+    independent = spread.sum() / images**2 * draws / (draws - 1)
     return _design_effect(hits.mean(axis=0).var(ddof=1) - independent, share)
 
 
@@ -68,7 +82,8 @@ def design_effect_over_draws(hits: np.ndarray, queries: int = 1) -> float:
     It is the variance of this mean, divided by its variance for N images chosen at random whose P is known.
 
     Args:
-        hits: bool [N, J]; all images have the same draws. With fewer than two draws, the design effect is 1.
+        hits: [N, J], as for `all_correct`; all images have the same draws. With fewer than two draws, the design effect
+            is 1.
         queries: n.
     """
     if hits.shape[1] < 2:
@@ -80,7 +95,7 @@ def variance_over_draws(hits: np.ndarray, queries: int = 1) -> float:
     """Return the variance of the mean of P(correct)ⁿ over the choice of draws, by a jackknife over groups of draws.
 
     Args:
-        hits: bool [N, J]; all images have the same draws. With fewer than two draws, the variance is 0.
+        hits: [N, J], as for `all_correct`; all images have the same draws. With fewer than two, the variance is 0.
         queries: n.
     """
     if hits.shape[1] < 2:

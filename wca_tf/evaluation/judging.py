@@ -27,6 +27,7 @@ from wca_tf.evaluation.intervals import (
     variance_over_draws,
 )
 from wca_tf.gaussian import margins
+from wca_tf.gaussian.independent import probability_of_largest
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
@@ -52,8 +53,9 @@ class Judgement:
         probability_error: 95 % half-width of `probability_correct`.
         z_margin: distance to the nearest class, in standard deviations. For a net without noise it is the plain margin.
             For a net with noise anywhere it is the mean of the margin over draws, divided by its standard deviation.
-        hits: bool [N, draws], whether each draw gives the label, for the draws that estimate the probability. There are
-            0 draws where the probability is exact.
+        hits: [N, draws], for the draws that estimate the probability. Each is whether the draw gives the label (bool);
+            or the probability that it does, given all noise but that of the last layer (float64). There are 0 draws
+            where the probability is exact.
         blocks: whole numbers [N], equal for images that were attacked with the same draws.
     """
 
@@ -153,7 +155,8 @@ def _judge_by_draws(
     target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: np.ndarray, seed: tf.Tensor
 ) -> Judgement:
     classes = tf.cast(labels, tf.int64)
-    hits, margins = (values.numpy() for values in _draws(target, images, classes, indices, fold_in(seed, JUDGING_DRAW)))
+    seed = fold_in(seed, JUDGING_DRAW)
+    correct, hits, margins = (values.numpy() for values in _draws(target, images, classes, indices, seed))
     _check_finite(margins)
     noise_free = np.full(len(classes), np.nan)
     if target.noise_free_logits is not None:
@@ -161,7 +164,7 @@ def _judge_by_draws(
     intervals = [mean_with_interval(column) for column in hits.T]
     mean, deviation = margins.mean(axis=0, dtype=np.float64), margins.std(axis=0, dtype=np.float64)
     return Judgement(
-        correct=hits[0],
+        correct=correct,
         noise_free_correct=noise_free,
         probability_correct=hits.mean(axis=0),
         probability_error=np.array([(number["high"] - number["low"]) / 2 for number in intervals]),
@@ -174,10 +177,16 @@ def _judge_by_draws(
 @tf.function(jit_compile=False)
 def _draws(
     target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return (whether each draw is correct, the margin of each draw), each [draws, B]."""
-    logits = target.logits(images, seed, ESTIMATING_DRAWS, tf.cast(indices, tf.int64))
-    return tf.argmax(logits, axis=-1) == labels, margins.margin(logits, labels)
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return (whether the first draw is correct [B], hits of the draws [draws, B], their margins [draws, B])."""
+    indices = tf.cast(indices, tf.int64)
+    if target.has_moments:
+        logits, mean, variance = target.logits_with_moments(images, seed, ESTIMATING_DRAWS, indices)
+        hits = probability_of_largest(logits, mean, variance, labels)
+    else:
+        logits = target.logits(images, seed, ESTIMATING_DRAWS, indices)
+        hits = tf.argmax(logits, axis=-1) == labels
+    return tf.argmax(logits[0], axis=-1) == labels, hits, margins.margin(logits, labels)
 
 
 def _check_finite(values: np.ndarray) -> None:

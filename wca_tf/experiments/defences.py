@@ -151,7 +151,7 @@ def _without_noise(run: Run, model_dir: Path, net: StochasticClassifier, images:
     config, examples = _images(run, model_dir, images)
     scale = tf.zeros([net.num_classes, 1])
     target = HeadNoiseTarget(tf.identity, net.noise_free_logits, scale, has_noise=False)
-    report_dir = model_dir / "evaluations" / f"noise_off-{images or 'all'}"
+    report_dir = model_dir / "evaluations" / f"noise_off-{images or 'all'}-{_digest(model_dir)}"
     name = f"without noise: {_digest(model_dir)}"
     return Evaluated(evaluate_model(target, examples.images, examples.labels, config, report_dir, name), report_dir)
 

@@ -10,6 +10,7 @@ from wca_tf.core.keras_graph import all_layers, is_called_once
 from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import Draws, NoiseLayer, drawing, noise_layers_of
+from wca_tf.nets.noisy_weights import NoisyDense
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.random_stream import RandomStream
 
@@ -84,15 +85,30 @@ class NoisyNet(StochasticClassifier):
         logits = tf.reshape(logits, [draws, -1, self.num_classes])
         return tf.ensure_shape(logits, [seeds.shape[0], images.shape[0], self.num_classes])
 
+    def moments_of_draws(self, images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        """Return [S, 3, B, C]: the logits of `logits_of_draws`, then their mean and variance given the features.
+
+        The classifier must be a `NoisyDense` with noise of each image.
+        """
+        draws = tf.shape(seeds)[0]
+        repeated = tf.tile(images, [draws, *[1] * (images.shape.rank - 1)])
+        with drawing(Draws(seeds, indices)):
+            features = self.backbone(self.normalised(repeated), training=False)
+            parts = tf.stack([self.classifier(features), *self.classifier.moments(features)])
+        parts = tf.transpose(tf.reshape(parts, [3, draws, -1, self.num_classes]), [1, 0, 2, 3])
+        return tf.ensure_shape(parts, [seeds.shape[0], 3, images.shape[0], self.num_classes])
+
     def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
         return self._logits(images, None, training=False)
 
     def target(self) -> RandomNetTarget:
+        has_moments = isinstance(self.classifier, NoisyDense) and self.classifier.scope == "image"
         return RandomNetTarget(
             self.logits,
             noise_free_logits=self.noise_free_logits,
             logits_of_draws=self.logits_of_draws,
             own_draws=all(layer.scope == "image" for layer in self.noise_layers),
+            moments_of_draws=self.moments_of_draws if has_moments else None,
         )
 
     def extra_losses(self) -> dict[str, tf.Tensor]:

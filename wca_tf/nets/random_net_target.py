@@ -25,6 +25,8 @@ class RandomNetTarget:
             follows.
         own_draws: whether an image's draws follow from the seed and its number alone, and not from the rest of the
             batch.
+        moments_of_draws: (images, seeds, numbers) -> [S, 3, B, C]: the logits of `logits_of_draws`, and their mean and
+            variance given all noise but that of the last layer; for a net whose logits are then independent Gaussians.
     """
 
     cheap_draws = 0
@@ -36,6 +38,7 @@ class RandomNetTarget:
         noise_free_logits: Callable[[tf.Tensor], tf.Tensor] | None = None,
         logits_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
         own_draws: bool = False,
+        moments_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
         self._logits = logits
         self.num_classes: int | None = None
@@ -44,6 +47,12 @@ class RandomNetTarget:
         self.noise_free_logits = noise_free_logits
         self._logits_of_draws = logits_of_draws
         self.own_draws = own_draws
+        self._moments_of_draws = moments_of_draws
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether `logits_with_moments` can be called."""
+        return self._moments_of_draws is not None
 
     def starting_at(self, first: int | tf.Tensor) -> "RandomNetTarget":
         part = copy.copy(self)
@@ -58,13 +67,27 @@ class RandomNetTarget:
     ) -> tf.Tensor:
         return self._of_seeds(features, _numbered_seeds(seed, self._first_draw, draws), indices)
 
-    def _of_seeds(self, images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor | None) -> tf.Tensor:
-        """Return logits [S, B, C] of the draws of these seeds [S, 2].
+    def logits_with_moments(
+        self, images: tf.Tensor, seed: tf.Tensor, draws: int, indices: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the logits of `logits`, and their mean and variance given the last layer's input: [S, B, C] each."""
+        seeds = _numbered_seeds(seed, self._first_draw, draws)
+        logits, mean, variance = tf.unstack(self._of_seeds(images, seeds, indices, self._moments_of_draws), axis=1)
+        return logits, mean, variance
+
+    def _of_seeds(
+        self,
+        images: tf.Tensor,
+        seeds: tf.Tensor,
+        indices: tf.Tensor | None,
+        of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Return logits [S, B, C] of the draws of these seeds [S, 2], or the results [S, ...] of another `of_draws`.
 
         A net that makes several draws in a pass makes `draws_per_pass` at a time, or all where the graph does not know
         S. Other nets make one at a time.
         """
-        of_draws = self._logits_of_draws
+        of_draws = of_draws or self._logits_of_draws
         if of_draws is None:  # the net itself decides how a draw differs between images
             return tf.map_fn(
                 lambda seed: self._logits(images, seed), seeds, fn_output_signature=tf.float32, parallel_iterations=1
