@@ -74,7 +74,8 @@ def test_results_have_exactly_the_documented_keys(report):
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:
-        assert set(worst) == {"norm", "epsilon", "expected_accuracy"}
+        assert set(worst) == {"norm", "epsilon", "expected_accuracy", "n_query_accuracy"}
+        assert worst["n_query_accuracy"]["1"] == worst["expected_accuracy"]
 
 
 def test_the_documented_files_are_there_and_no_other(report):
@@ -116,8 +117,8 @@ def test_every_number_is_in_its_interval_and_in_the_unit_range(report, undefende
         children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
         return sum(check(child) for child in children)
 
-    assert check(report[0]) == 10 * 6 + 3
-    assert check(undefended_report[0]) == 4 * 6 + 1
+    assert check(report[0]) == 10 * 6 + 3 * 4
+    assert check(undefended_report[0]) == 4 * 6 + 1 * 4
 
 
 def test_a_report_of_every_kind_of_attack(tmp_path):

@@ -12,6 +12,7 @@ from conftest import ROOT
 
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.examples import Examples
+from wca_tf.defences import defence_names, parse_defence
 from wca_tf.experiments import flag_files
 from wca_tf.experiments.flag_files import VARIANTS
 from wca_tf.experiments.settings import PAPER, train_changes
@@ -54,12 +55,23 @@ print(json.dumps(parsed))
 @pytest.fixture(scope="module")
 def configs(root):
     """name -> TrainConfig of every file in configs/, through absl."""
-    paths = sorted((root / "configs").glob("*.flags"))
+    return parsed_files(root, root / "configs")
+
+
+def parsed_files(root, directory):
+    paths = sorted(directory.glob("*.flags"))
     command = [sys.executable, "-c", PARSE_ALL, *map(str, paths)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     parsed = json.loads(done.stdout)
     return {path.stem: TrainConfig(**parsed[str(path)]) for path in paths}
+
+
+def test_every_other_defence_has_a_flag_file_with_adversarial_training(root):
+    found = parsed_files(root, root / "configs" / "defences")
+    assert found.keys() == set(defence_names()) - {"none", "wca", "wca_official"}
+    for name, config in found.items():
+        assert config.parsed_defence == parse_defence(name) and config.adversarial == "at"
 
 
 def random_examples(size, channels, classes):

@@ -159,7 +159,7 @@ def mean_difference(differences: np.ndarray, design_effect: float = 1.0, varianc
         variance: of the mean, from causes other than the choice of images.
 
     Examples:
-        >>> mean_difference(np.array([0.5, 0.25, 0.0]))
+        >>> {name: round(number, 2) for name, number in mean_difference(np.array([0.5, 0.25, 0.0])).items()}
         {'value': 0.25, 'low': -0.03, 'high': 0.53}
     """
     mean, count = float(differences.mean()), len(differences)
