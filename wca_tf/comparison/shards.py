@@ -46,6 +46,8 @@ def _merged(parts: list[Evaluation]) -> Evaluation:
     ]
     if any(each != named[0] for each in named):
         raise InputError(f"expected the same attacks, in the same order, in all parts of {first.path}")
+    if any(_options(part) != _options(first) for part in parts):
+        raise InputError(f"expected parts made by the same attacks and the same code, as that in {first.path}")
     arrays = {name: _joined(name, [part.arrays[name] for part in parts]) for name in first.arrays}
     clean, *attacked = (each.numbers() for each in stored_judgements(arrays, list(range(len(arrays["attack"])))))
     results = {name: value for name, value in first.results.items() if name != "shard"}
@@ -55,6 +57,11 @@ def _merged(parts: list[Evaluation]) -> Evaluation:
         "attacks": [{**row, **numbers} for row, numbers in zip(results["attacks"], attacked, strict=True)],
     }
     return dataclasses.replace(first, results=results, arrays=arrays)
+
+
+def _options(part: Evaluation) -> list[Any]:
+    """Return the options and versions of the attacks of a part."""
+    return [row["config"] for row in part.results["attacks"]]
 
 
 def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:

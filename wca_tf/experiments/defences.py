@@ -74,7 +74,8 @@ def reproduce(run: Run) -> Table:
     table.notes = [
         "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
         "authors' protocol: their attack as coded, at 8/255 here; one draw of the noise judges",
-        "noise off: the same net without its noise, under its own worst case",
+        "noise off: the same net without its noise, under its own worst case by the same attack adaptive",
+        "AT: on images attacked by FGSM-RS alone, for every defence; not the authors' own recipes",
         "nets with noise before the last features: fewer images, 20 draws, Square of 200 queries",
         *run.notes(dataset, [(name, f"rival_{name}") for name in RIVALS], []),
     ]
@@ -110,15 +111,14 @@ def _add_row(table: Table, run: Run, model_dir: Path, label: str, rival: Rival) 
         [*STRONG, *adaptive], ("PGD, EoT", "single draw", "transfer", "adaptive", "Square"), strict=True
     ):
         table.add(label, column, found.number(attack, epsilon, "expected_accuracy"))
-    judged = [attack for attack in attacks if attack != "single_draw"]
-    worst = found.worst_judgement(judged, epsilon)
-    known = _known_draws(run, model_dir, net, images)
+    worst = found.worst_judgement(attacks, epsilon)
+    known = _known_draws(run, model_dir, net, images, adaptive[0])
     if known:
         means = [outcome.judgement.probability_correct.mean() for outcome in known]
         table.add(label, "knows the draw", text=f"{100 * np.mean(means):.1f}")
     table.add(label, WORST, worst.n_query_accuracy(1))
     table.add(label, "100 queries", worst.n_query_accuracy(100))
-    twin = _without_noise(run, model_dir, net, images)
+    twin = _without_noise(run, model_dir, net, images, adaptive[0])
     table.add(label, "noise off: clean", twin.number("clean"))
     table.add(label, TWIN, _worst(twin))
     if known:
@@ -137,18 +137,18 @@ def _budget(run: Run, hidden: bool) -> tuple[int, list[str], dict[str, Any]]:
     return 100, ["adaptive:queries=200", "square:queries=200"], {"eot_samples": 20}
 
 
-def _known_draws(run: Run, model_dir: Path, net: StochasticClassifier, images: int) -> list[Outcome]:
+def _known_draws(run: Run, model_dir: Path, net: StochasticClassifier, images: int, adaptive: str) -> list[Outcome]:
     """Return the outcome of `adaptive` on the net under each of 8 draws that the attack knows; empty without noise."""
-    config, examples = _images(run, model_dir, images)
+    config, examples = _images(run, model_dir, images, adaptive)
     [attack], epsilon = config.parsed_attacks, config.parsed_radii[0].epsilon
     assert isinstance(attack, BallAttack)  # noqa: S101
     records = model_dir / "evaluations" / f"known_draws-{images or 'all'}-{_digest(model_dir)}"
     return attack_fixed_draws(net.target(), attack, epsilon, examples, Settings(config.seed), records)
 
 
-def _without_noise(run: Run, model_dir: Path, net: StochasticClassifier, images: int) -> Evaluated:
+def _without_noise(run: Run, model_dir: Path, net: StochasticClassifier, images: int, adaptive: str) -> Evaluated:
     """Evaluate a net without its noise under `adaptive`."""
-    config, examples = _images(run, model_dir, images)
+    config, examples = _images(run, model_dir, images, adaptive)
     scale = tf.zeros([net.num_classes, 1])
     target = HeadNoiseTarget(tf.identity, net.noise_free_logits, scale, has_noise=False)
     report_dir = model_dir / "evaluations" / f"noise_off-{images or 'all'}-{_digest(model_dir)}"
@@ -156,9 +156,9 @@ def _without_noise(run: Run, model_dir: Path, net: StochasticClassifier, images:
     return Evaluated(evaluate_model(target, examples.images, examples.labels, config, report_dir, name), report_dir)
 
 
-def _images(run: Run, model_dir: Path, images: int) -> tuple[EvaluateConfig, Examples]:
+def _images(run: Run, model_dir: Path, images: int, adaptive: str) -> tuple[EvaluateConfig, Examples]:
     """Return the configuration of an evaluation by `adaptive` alone, and its images."""
-    data_dir, adaptive = run.config.tfds_data_dir, run.budget.written("adaptive")
+    data_dir = run.config.tfds_data_dir
     config = EvaluateConfig(attacks=adaptive, epsilons=EPSILON, num_examples=images, tfds_data_dir=data_dir)
     return config, load_evaluation_examples(config, ModelDirectory(model_dir).train_config())
 

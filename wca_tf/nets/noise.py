@@ -120,7 +120,7 @@ class ActivationNoise(NoiseLayer):
         if draws is None:
             return features
         noise = draws.for_each_image(self.number, tuple(features.shape[1:]))
-        return features + tf.cast(tf.constant(self.scale) * noise, features.dtype)
+        return features + tf.cast(tf.constant(self.scale, tf.float32) * noise, features.dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape

@@ -44,7 +44,7 @@ class CatastrophicOverfitting(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         result = self.probe(self.model.target(), self.images, self.labels, epsilon=self.epsilon)
         accuracy = float(np.mean(result.probability_correct))
-        highest = max((line[METRIC] for line in self.lines), default=0.0)
+        highest = max((line.get(METRIC, 0.0) for line in self.lines), default=0.0)
         if logs is not None:
             logs[METRIC] = accuracy
         if accuracy >= highest - MAX_FALL:

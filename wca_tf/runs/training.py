@@ -107,7 +107,7 @@ def _train_in(
             directory.write_config(config, training, model)
         if config.epochs:
             _fit(model, config, directory, training, validation, strategy)
-        else:
+        elif not directory.backup.exists():
             _keep(model, config, directory, validation)
         directory.backup.replace(directory.last)
         shutil.rmtree(directory.backup.parent)
@@ -135,7 +135,7 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
             )
         model.build((None, *shape))
     model.defence = config.defence
-    steps = config.epochs * (len(training) // config.batch_size)
+    steps = max(1, config.epochs) * (len(training) // config.batch_size)
     compile_model(
         model, config.learning_rate, steps, config.learning_rate_schedule, config.precision, config.jit_compile
     )

@@ -1,7 +1,8 @@
 """The layer and the net of Learn2Perturb (Jeddi et al., CVPR 2020).
 
 The authors' step updates the noise twice: by the reward alone, then with the weights by the cross-entropy. Here one
-step of the optimizer follows the gradient of both.
+step of the optimizer follows the gradient of both. The authors' noise begins in epoch 10 of 350, and the harmonic
+number counts from there; here both begin with the first epoch.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from wca_tf.nets.noise import NoiseLayer, current_draws
 from wca_tf.nets.noisy_net import NoisyNet
+from wca_tf.nets.noisy_weights import positive_sqrt
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -95,7 +97,7 @@ class Learn2PerturbNet(NoisyNet):
 
     def rewards(self) -> dict[str, tf.Tensor]:
         """Return γ/H(e) Σ √σ over all layers."""
-        roots = [tf.reduce_sum(tf.sqrt(tf.convert_to_tensor(layer.sigma))) for layer in self.noise_layers]
+        roots = [tf.reduce_sum(positive_sqrt(tf.convert_to_tensor(layer.sigma))) for layer in self.noise_layers]
         epoch = tf.cast(tf.convert_to_tensor(self.epoch), tf.float32)
         harmonic = tf.reduce_sum(1 / tf.range(1.0, epoch + 1))
         return {"noise_reward": self.reward / harmonic * tf.add_n(roots)}

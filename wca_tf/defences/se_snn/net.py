@@ -11,6 +11,8 @@ from wca_tf.nets.classifier import Ratio
 from wca_tf.nets.random_stream import RandomStream
 from wca_tf.nets.targets import HeadNoiseTarget
 
+MIN_DEVIATION = 1e-30  # keeps ln σ and its gradient finite where σ underflows to 0
+
 
 @keras.saving.register_keras_serializable("wca_tf")
 class SESNNNet(BottleneckNet):
@@ -78,7 +80,7 @@ class SESNNNet(BottleneckNet):
 
     def image_losses(self, state: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return ω mean_j (b − ln σ_ij)₊ of each image i."""
-        missing = tf.nn.relu(self.log_deviation - tf.math.log(state))
+        missing = tf.nn.relu(self.log_deviation - tf.math.log(state + MIN_DEVIATION))
         return {"entropy_loss": self.entropy_weight * tf.reduce_mean(missing, axis=1)}
 
     def ratios(self, state: tf.Tensor, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
