@@ -44,7 +44,8 @@ class ProjectedGradient(BallAttack):
 class SingleDraw(ProjectedGradient):
     """Projected gradient on the net that one draw gives; other draws judge. It overstates robustness: do not quote it.
 
-    The draw is the same in all steps. This is the protocol of CTRW, RPF and RNA, among others.
+    The draw is the same in all steps. This is the protocol of CTRW, RPF and RNA, among others. With noise after the
+    features all images meet the same draw, so that the interval is too short there.
     """
 
     steps: int = option(20, "number of gradient steps")
