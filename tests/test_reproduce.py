@@ -1,12 +1,15 @@
 import dataclasses
 import json
 import math
+import re
+import shutil
 
 import numpy as np
 import pytest
 from absl import flags as absl_flags
 from PIL import Image
 
+from wca_tf.attacks import ATTACKS
 from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.defences import parse_defence
 from wca_tf.experiments import EXPERIMENTS, headline
@@ -14,6 +17,7 @@ from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.index_page import index_page
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
 from wca_tf.experiments.reproduce import reproduce, reproduce_all
@@ -337,6 +341,101 @@ def test_the_cost_is_of_all_runs_of_the_command(directory):
     run.evaluated("digits", "none", ["square:queries=2000"])  # another experiment's
     reproduce(ask(directory, "ablation"))  # trains nothing
     assert json.loads((directory / "ablation" / "table.json").read_text())["cost"] == stored
+
+
+# Rows that are kept
+
+
+def fill(table):
+    table.add("row", "clean", {"value": 0.5, "low": 0.4, "high": 0.6}, 0.9)
+    table.add("row", "note", text="some words")
+    return {"points": [[0.0, 0.5]]}
+
+
+def never(table):
+    raise AssertionError("made again")
+
+
+def kept(directory, fill, name="a row, 8/255", variant="none", **changes):
+    """Ask for the rows of a net in a fresh run; return the table, what figures need, and the run's cost."""
+    run, table = Run(ask(directory, "headline", **changes), NetTimes(6)), Table("title", ["clean", "other"])
+    run.report_dir.mkdir(exist_ok=True)
+    more = kept_rows(run, table, name, [run.net("digits", variant)], fill)
+    return table, more, run.times
+
+
+def test_rows_that_were_kept_are_not_made_again(tmp_path, capsys):
+    first, more, _ = kept(tmp_path, fill)
+    table, again, times = kept(tmp_path, never)
+    assert table.as_json() == first.as_json()
+    assert more == again == {"points": [[0.0, 0.5]]}
+    assert table.rows["row"]["clean"].shown() == "50.0 ± 10.0 (90.0)"
+    assert str(tmp_path / "headline" / "rows" / "a_row_8_255.json") in capsys.readouterr().out
+    assert times.expected == 6
+
+
+def test_kept_rows_count_in_the_cost_and_not_among_the_nets_to_come(tmp_path):
+    def train(table):
+        times = run.times
+        times.training[tmp_path / "net"] = 30.0
+        times.attacks[tmp_path, "pgd", 0.1] = 12.0
+        return fill(table)
+
+    run, table = Run(ask(tmp_path, "headline"), NetTimes(6)), Table("title", [])
+    run.report_dir.mkdir()
+    run.times.training[tmp_path / "of another row"] = 7.0
+    kept_rows(run, table, "row", [run.net("digits", "none")], train)
+    *_, times = kept(tmp_path, never, "row")
+    assert times.cost() == {"nets": 1, "training_seconds": 30, "attack_seconds": 12}
+    assert times.expected == 5
+
+
+def test_rows_of_other_nets_or_attacks_are_made_again(tmp_path, monkeypatch):
+    kept(tmp_path, fill)
+    for changed in ({"variant": "isotropic"}, {"variant": "none"}):
+        with pytest.raises(AssertionError, match="made again"):
+            kept(tmp_path, never, **changed)
+        kept(tmp_path, fill, **changed)
+    monkeypatch.setitem(BUDGETS, "tiny", dataclasses.replace(BUDGETS["tiny"], num_examples=7))
+    with pytest.raises(AssertionError, match="made again"):
+        kept(tmp_path, never)
+    monkeypatch.undo()
+    monkeypatch.setattr(ATTACKS["pgd"].kind, "algorithm", 99)
+    with pytest.raises(AssertionError, match="made again"):
+        kept(tmp_path, never)
+
+
+def test_rows_are_kept_wherever_the_nets_and_data_are(tmp_path):
+    kept(tmp_path, fill, tfds_data_dir="/here")
+    kept(tmp_path, never, tfds_data_dir="/there")
+
+
+@pytest.mark.parametrize("text", ["[]", "nothing", '{"settings": null}'])
+def test_broken_rows_are_one_line_or_made_again(text, tmp_path):
+    kept(tmp_path, fill)
+    path = tmp_path / "headline" / "rows" / "a_row_8_255.json"
+    path.write_text(text)
+    if text.startswith("{"):
+        assert kept(tmp_path, fill)[1]
+        return
+    with pytest.raises(InputError, match=re.escape(str(path))) as caught:
+        kept(tmp_path, never)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["headline", "training_length", "alignment", "certificates", "defences"])
+def test_an_experiment_goes_on_from_its_rows_where_its_nets_are_gone(name, directory, tmp_path, monkeypatch):
+    first = reproduce(ask(directory, name))
+    shutil.copytree(directory / name / "rows", tmp_path / name / "rows")
+    monkeypatch.setattr(Run, "trained", lambda *_, **__: pytest.fail("trained"))
+    again = reproduce(ask(tmp_path, name))
+    assert again.as_json() == first.as_json()
+    assert {path.name for path in (tmp_path / name).glob("*.png")} == {
+        path.name for path in (directory / name).glob("*.png")
+    }
+    costs = [json.loads((where / name / "table.json").read_text())["cost"] for where in (directory, tmp_path)]
+    assert costs[0] == pytest.approx(costs[1], abs=len(first.rows))  # each row's seconds are rounded
 
 
 # All experiments

@@ -1,12 +1,15 @@
 """Forms of the alignment term: where each puts the noise, and what it leaves under attack."""
 
+import dataclasses
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON, RADII
 from wca_tf.experiments.rivals import Net, load_net, without_noise
 from wca_tf.experiments.run import Run
@@ -27,14 +30,14 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row for the undefended net and for each form of the term, limit and kind of features."""
     [dataset] = run.datasets
     table = Table(f"Alignment of what decides, on {dataset}, epsilon = {EPSILON}", [])
-    _add_row(table, run, "No Defense", run.trained(dataset, "aligned_none"), None)
-    kept: dict[str, Path] = {}
+    kept_rows(run, table, "No Defense", [run.net(dataset, "aligned_none")], partial(_add_undefended, run, dataset))
+    drawn = {}
     for form, limit, features in itertools.product(FORMS, LIMITS, FEATURES):
         label = f"{FORMS[form]}, {limit}, {features}"
-        path, weight = _chosen(run, dataset, f"wca:alignment={form}:regularizer={limit}:features={features}")
-        _add_row(table, run, label, path, weight)
-        kept[label] = path
-    _draw(run, kept)
+        defence = f"wca:alignment={form}:regularizer={limit}:features={features}"
+        net = dataclasses.replace(run.net(dataset, "aligned_wca"), defence=defence)
+        drawn[label] = kept_rows(run, table, label, [net], partial(_add_aligned, run, dataset, label, defence))
+    _draw(run, drawn)
     table.notes = [
         f"weight: of the alignment term, chosen by {CHOOSING} at {EPSILON} on validation images",
         "noise in common: the share of the logits' variance that cancels in every answer, on validation images",
@@ -43,6 +46,18 @@ def reproduce(run: Run) -> Table:
         *run.notes(dataset, [("No Defense", "aligned_none"), ("WCA-Net", "aligned_wca")], ["adaptive"]),
     ]
     return table
+
+
+def _add_undefended(run: Run, dataset: str, table: Table) -> None:
+    _add_row(table, run, "No Defense", run.trained(dataset, "aligned_none"), None)
+
+
+def _add_aligned(run: Run, dataset: str, label: str, defence: str, table: Table) -> dict[str, list[float]]:
+    """Fill the row of a form of the term; return where the noise went, a number for each epoch and metric."""
+    path, weight = _chosen(run, dataset, defence)
+    _add_row(table, run, label, path, weight)
+    lines = ModelDirectory(path).read_metrics()
+    return {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
 
 
 def _chosen(run: Run, dataset: str, defence: str) -> tuple[Path, float]:
@@ -87,14 +102,14 @@ def _add_noise(table: Table, run: Run, label: str, net: Net, worst: Any) -> None
         table.add(label, column, text=f"{last[f'val_{metric}']:.3g}")
 
 
-def _draw(run: Run, kept: dict[str, Path]) -> None:
+def _draw(run: Run, drawn: dict[str, dict[str, list[float]]]) -> None:
     """Draw over the epochs of training where the noise goes, a line for each net."""
     figure, axes = panels(len(NOISE), label="by epoch", shared=False)
     for axis, (metric, title) in zip(axes, NOISE.items(), strict=True):
         axis.set_title(title)
         axis.set_xlabel("epoch")
-        for number, (label, path) in enumerate(kept.items()):
-            values = [line[f"val_{metric}"] for line in ModelDirectory(path).read_metrics()]
+        for number, (label, values_of) in enumerate(drawn.items()):
+            values = values_of[metric]
             style: dict[str, Any] = {
                 "color": COLOURS[number % len(COLOURS)],
                 "linestyle": "-" if number < len(COLOURS) else "--",

@@ -1,10 +1,12 @@
 """Certificates of nets with 1-Lipschitz features beside attacks in l2: what noise adds to what can be proved."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wca_tf.evaluation.measures.certificates import CURVES
 from wca_tf.experiments.charts import Series, curves, legend, panels, save
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.run import Evaluated, Run
 from wca_tf.experiments.tables import Table, by_seed
 
@@ -46,11 +48,10 @@ def reproduce(run: Run) -> Table:
     drawn: dict[str, Series] = {}
     for dataset in run.datasets:
         for label, variant in NETS.items():
-            path = run.trained(dataset, variant)
-            found = _evaluated(run, path, dataset, _suite(run))
-            drawn[f"{dataset}, {label}"] = _add_rows(table, dataset, label, found)
-            _add_seeds(table, run, dataset, label, variant)
-        _add_smoothing(table, run, dataset)
+            name, nets = f"{dataset}, {label}", [run.net(dataset, variant)]
+            drawn[name] = kept_rows(run, table, name, nets, partial(_add_certified, run, dataset, label, variant))
+        nets = [run.net(dataset, "certified_smoothing")]
+        kept_rows(run, table, f"{dataset}, {SMOOTHING}", nets, partial(_add_smoothing, run, dataset))
     _draw(run, drawn)
     table.notes = [
         "certified: the larger of C1 (the attacker sees the draw) and C2 (does not see it), for each image",
@@ -63,6 +64,14 @@ def reproduce(run: Run) -> Table:
         *[note for d in run.datasets for note in run.notes(d, [(n, v) for n, v in NETS.items()], [])],
     ]
     return table
+
+
+def _add_certified(run: Run, dataset: str, label: str, variant: str, table: Table) -> Series:
+    """Train a net and fill its rows; return its curves over the radii in l2."""
+    found = _evaluated(run, run.trained(dataset, variant), dataset, _suite(run))
+    series = _add_rows(table, dataset, label, found)
+    _add_seeds(table, run, dataset, label, variant)
+    return series
 
 
 def _suite(run: Run) -> str:
@@ -111,7 +120,7 @@ def _add_seeds(table: Table, run: Run, dataset: str, label: str, variant: str) -
         table.add(f"{dataset}, {label}, {text}", "certified, by seed", text=by_seed(found))
 
 
-def _add_smoothing(table: Table, run: Run, dataset: str) -> None:
+def _add_smoothing(run: Run, dataset: str, table: Table) -> None:
     """Fill the rows of randomised smoothing's vote."""
     path = run.trained(dataset, "certified_smoothing")
     draws = {"certified_draws": 1000} if run.config.scale == "tiny" else {}

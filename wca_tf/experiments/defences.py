@@ -1,5 +1,6 @@
 """Every stochastic defence judged alike: by its authors' protocol, by strong attacks, and without its noise."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.judging import Judgement
 from wca_tf.experiments.charts import bar_chart, dumbbell_chart
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON, RADII
 from wca_tf.experiments.rivals import KNOWING, RIVALS, Net, Rival, known_draws, load_net, trained_rival, without_noise
 from wca_tf.experiments.run import Evaluated, Run
@@ -34,12 +36,10 @@ def reproduce(run: Run) -> Table:
     for more, words in (("", ""), ("_at", ", AT")):
         for name, rival in RIVALS.items():
             label = rival.label + words
-            path = trained_rival(run, dataset, name, more)
-            twice = _add_row(table, run, load_net(run, path), label, rival)
+            nets = [run.net(dataset, f"rival_{name}{more}")]
+            twice = kept_rows(run, table, label, nets, partial(_add_rival, run, dataset, name, more, label))
             if twice and not twice["low"] <= 0 <= twice["high"]:
                 moved.append(label)
-            if name + more in THREE_SEEDS:
-                _add_seeds(table, run, dataset, label, [path, *run.other_seeds(dataset, f"rival_{name}{more}")])
     table.notes = [
         "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
         f"{PROTOCOL}: their attack as coded, at {EPSILON} here; one draw of the noise judges",
@@ -56,6 +56,15 @@ def reproduce(run: Run) -> Table:
     bar_chart(table, run.report_dir, "defences", ("paper", f"here, {dataset}"), CHART)
     dumbbell_chart(table, run.report_dir, "overstated", PROTOCOL, WORST, f"{dataset}, ε = {EPSILON}")
     return table
+
+
+def _add_rival(run: Run, dataset: str, name: str, more: str, label: str, table: Table) -> Number | None:
+    """Train a defence and fill its row; return what twice the draws change, or `None` for a net without noise."""
+    path = trained_rival(run, dataset, name, more)
+    twice = _add_row(table, run, load_net(run, path), label, RIVALS[name])
+    if name + more in THREE_SEEDS:
+        _add_seeds(table, run, dataset, label, [path, *run.other_seeds(dataset, f"rival_{name}{more}")])
+    return twice
 
 
 def _add_row(table: Table, run: Run, net: Net, label: str, rival: Rival) -> Number | None:

@@ -3,9 +3,12 @@
 The nets are compared at smaller radii too, where their accuracy may be above zero.
 """
 
+from functools import partial
+
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.honest import CHART, add_honest_cells
-from wca_tf.experiments.paper import CONTROLS, EPSILON, RADII, STRONGER
+from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.paper import CONTROLS, EPSILON, RADII, STRONGER, Row
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, by_seed
 
@@ -24,20 +27,26 @@ def reproduce(run: Run) -> Table:
     [dataset] = run.datasets
     backbone = run.net(dataset, "none").backbone
     table = Table(f"{dataset}, {backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
-    for label, variant, _, paper in ROWS:
-        add_honest_cells(table, label, run, dataset, variant, paper, STRONGER["square", variant][4] / 100)
-        evaluated = run.evaluated(dataset, variant, AT_SMALLER, ",".join(SMALLER_RADII))
-        _add_seeds(table, run, dataset, label, variant)
-        for radius in SMALLER_RADII:
-            epsilon = RADII[radius]
-            table.add(label, f"pgd at {radius}, expected", evaluated.number("pgd", epsilon, "expected_accuracy"))
-            table.add(label, WORST.format(radius), evaluated.worst_case(AT_SMALLER, epsilon))
+    for row in ROWS:
+        kept_rows(run, table, row.label, [run.net(dataset, row.variant)], partial(_add_row, run, dataset, row))
     table.notes = run.notes(dataset, ROWS, ["square"])
     table.notes.append(f"3 seeds: nets that differ in their seed alone; {SEEDS_WORST} is over pgd and adaptive alone")
     table.notes.append(f"at smaller radii: the worst case of {' and '.join(AT_SMALLER)}, by the same images")
     shown = [*CHART, *map(WORST.format, SMALLER_RADII)]
     bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"), shown)
     return table
+
+
+def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
+    """Train a net three times and fill its row."""
+    label, variant, _, paper = row
+    add_honest_cells(table, label, run, dataset, variant, paper, STRONGER["square", variant][4] / 100)
+    evaluated = run.evaluated(dataset, variant, AT_SMALLER, ",".join(SMALLER_RADII))
+    _add_seeds(table, run, dataset, label, variant)
+    for radius in SMALLER_RADII:
+        epsilon = RADII[radius]
+        table.add(label, f"pgd at {radius}, expected", evaluated.number("pgd", epsilon, "expected_accuracy"))
+        table.add(label, WORST.format(radius), evaluated.worst_case(AT_SMALLER, epsilon))
 
 
 def _add_seeds(table: Table, run: Run, dataset: str, label: str, variant: str) -> None:

@@ -24,6 +24,7 @@ class NetTimes:
         self.begun: dict[str, float] = {}
         self.training: dict[Path, float] = {}
         self.attacks: dict[tuple[Path, str, float | None], float] = {}
+        self.kept: list[dict[str, float]] = []
 
     def begin(self, name: str) -> None:
         """Print a heading for a net, with its place among all and the time left."""
@@ -51,10 +52,19 @@ class NetTimes:
             if attack["name"] in attacks:
                 self.attacks[report_dir, attack["name"], attack["epsilon"]] = attack["seconds"]
 
+    def add_kept(self, cost: dict[str, float]) -> None:
+        """Note the cost of rows that an earlier run has kept. Their nets are not begun again."""
+        self.expected = max(self.expected - round(cost["nets"]), 0)
+        self.kept.append(cost)
+
     def cost(self) -> dict[str, float]:
         """Return the number of nets, and the seconds of their training and attacks, without checklists."""
-        training, attacks = sum(self.training.values()), sum(self.attacks.values())
-        return {"nets": len(self.training), "training_seconds": round(training), "attack_seconds": round(attacks)}
+        own = {
+            "nets": len(self.training),
+            "training_seconds": round(sum(self.training.values())),
+            "attack_seconds": round(sum(self.attacks.values())),
+        }
+        return {what: value + sum(cost[what] for cost in self.kept) for what, value in own.items()}
 
 
 def duration(seconds: float) -> str:

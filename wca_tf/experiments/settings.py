@@ -41,6 +41,8 @@ class ReproduceConfig:
             raise InputError("expected --report_dir=DIR, where the table and the figures go")
 
 
+# Fields of a TrainConfig that say where and how a net is trained, not what is trained.
+OF_THE_MACHINE = ("tfds_data_dir", "download", "initial_weights", "strategy", "jit_compile")
 FOLDER = "folder:"  # of mini-ImageNet; --mini_imagenet gives the folder
 
 # Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and the variant "none".
@@ -280,7 +282,7 @@ def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
     """Return the differences of a net's training from the paper's, as texts such as "epochs 10, not 600"."""
     paper = dataclasses.asdict(TrainConfig(**train_changes(dataset, variant, "paper")))
     ours = dataclasses.asdict(config)
-    ignored: tuple[str, ...] = ("tfds_data_dir", "download", "initial_weights", "seed", "strategy", "jit_compile")
+    ignored: tuple[str, ...] = (*OF_THE_MACHINE, "seed")
     if dataset == "mini_imagenet" and config.dataset != "digits":
         ignored += ("dataset",)
     return [

@@ -63,6 +63,12 @@ class Table:
             self.columns.append(column)
         self.rows.setdefault(row, {})[column] = Cell(measured, paper, text)
 
+    def take(self, other: "Table") -> None:
+        """Add the rows of another table."""
+        for row, cells in other.rows.items():
+            for column, cell in cells.items():
+                self.add(row, column, cell.measured, cell.paper, cell.text)
+
     def markdown(self) -> str:
         """Return the table in Markdown, then its notes."""
         lines = [f"# {self.title}", "", self.legend, ""]
@@ -111,7 +117,11 @@ def load_table(directory: Path) -> Table | None:
     path = directory / "table.json"
     if not path.exists():
         return None
-    stored = files.read_json(path)
+    return as_table(files.read_json(path), path)
+
+
+def as_table(stored: Any, path: Path) -> Table:
+    """Return the table that `Table.as_json` describes; raise InputError, which names the file, for anything else."""
     try:
         rows = {row: {column: Cell(**cell) for column, cell in cells.items()} for row, cells in stored["rows"].items()}
         return Table(stored["title"], stored["columns"], rows, stored["notes"], stored["legend"])

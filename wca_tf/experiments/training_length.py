@@ -1,5 +1,8 @@
 """How accuracy under attack changes with the length of training, at the paper's learning rates held constant."""
 
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import tensorflow as tf
@@ -11,6 +14,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments.charts import Series, legend, panels, save
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON, RADII
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -42,10 +46,9 @@ def reproduce(run: Run) -> Table:
         drawn: dict[str, Series] = {column: {} for column in PANELS}
         for label, (variant, epochs) in NETS.items():
             kept = epochs if run.config.scale != "tiny" else TINY
-            path = run.trained(dataset, variant, snapshots=kept, epochs=kept[-1])
-            for epoch in kept:
-                snapshot = ModelDirectory(path).snapshot(epoch)
-                numbers = _add_row(table, run, f"{dataset}, {label}, {epoch} epochs", snapshot.path)
+            name, net = f"{dataset}, {label}", dataclasses.replace(run.net(dataset, variant), epochs=kept[-1])
+            rows = kept_rows(run, table, name, [net], partial(_add_rows, run, dataset, variant, kept, name))
+            for epoch, numbers in zip(kept, rows, strict=True):
                 for column, value in numbers.items():
                     drawn[column].setdefault(label, []).append((epoch, value))
         _draw(run, dataset, drawn)
@@ -57,6 +60,15 @@ def reproduce(run: Run) -> Table:
         "deviation of a logit: geometric mean of the classes; noise in common cancels in every answer",
     ]
     return table
+
+
+def _add_rows(
+    run: Run, dataset: str, variant: str, epochs: Sequence[int], name: str, table: Table
+) -> list[dict[str, float]]:
+    """Train a net and fill a row for each number of epochs; return the numbers of the figure for each."""
+    path = run.trained(dataset, variant, snapshots=epochs, epochs=epochs[-1])
+    snapshots = {epoch: ModelDirectory(path).snapshot(epoch).path for epoch in epochs}
+    return [_add_row(table, run, f"{name}, {epoch} epochs", kept) for epoch, kept in snapshots.items()]
 
 
 def _add_row(table: Table, run: Run, label: str, path: Path) -> dict[str, float]:

@@ -1,0 +1,70 @@
+"""Rows that an experiment has finished, kept as JSON: a run continues without their nets, on another machine too.
+
+report_dir/
+    rows/NAME.json    rows of the table, the settings of their nets and attacks, and what they took
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wca_tf.attacks import ATTACKS
+from wca_tf.core import files
+from wca_tf.core.errors import InputError
+from wca_tf.evaluation.judging import JUDGING_ALGORITHM
+from wca_tf.evaluation.measures.certificates import CERTIFICATES_ALGORITHM
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.settings import OF_THE_MACHINE
+from wca_tf.experiments.tables import Table, as_table
+from wca_tf.runs.config import TrainConfig
+
+
+def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fill: Callable[[Table], Any]) -> Any:
+    """Fill rows of a table, or take them from the file NAME.json of an earlier run with the same settings.
+
+    Args:
+        run: the run; its cost includes that of the rows taken.
+        table: gains the rows.
+        name: the name of the rows; every character that a file name may not have becomes "_".
+        nets: the configurations of the nets of the rows.
+        fill: fills the rows of the table it is given, and returns what the figures need besides, as JSON has it.
+
+    Returns:
+        What `fill` returned, from JSON.
+
+    Raises:
+        InputError: the file is broken.
+    """
+    path = run.report_dir / "rows" / f"{re.sub(r'[^A-Za-z0-9.=-]+', '_', name)}.json"
+    settings = _settings(run, nets)
+    stored = files.read_json(path) if path.exists() else {}
+    if not isinstance(stored, dict):
+        raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
+    if stored.get("settings") != settings:
+        part, before = Table(name, list(table.columns)), run.times.cost()
+        more = fill(part)
+        cost = {what: value - before[what] for what, value in run.times.cost().items()}
+        stored = {"settings": settings, "table": part.as_json(), "more": more, "cost": cost}
+        path.parent.mkdir(exist_ok=True)
+        files.write_json(path, stored)
+        stored = files.read_json(path)
+    else:
+        print(f"== {name}: kept in {path}")
+        run.times.add_kept(stored["cost"])
+    table.take(as_table(stored["table"], path))
+    return stored["more"]
+
+
+def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
+    """Return what the numbers of rows follow from: nets, budget, and the algorithms of attacks and judgement."""
+    described = [
+        {name: value for name, value in dataclasses.asdict(net).items() if name not in OF_THE_MACHINE} for net in nets
+    ]
+    budget = dataclasses.asdict(run.budget)
+    algorithms = {name: attack.kind.algorithm for name, attack in ATTACKS.items()}
+    more = {"judgement": JUDGING_ALGORITHM, "certificates": CERTIFICATES_ALGORITHM}
+    settings = {"nets": described, "budget": budget, "algorithms": algorithms | more}
+    as_stored: dict[str, Any] = json.loads(json.dumps(settings))  # lists in place of tuples
+    return as_stored
