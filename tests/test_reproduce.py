@@ -36,6 +36,8 @@ from wca_tf.runs.config import TrainConfig
 
 # Seconds each; the others train more nets, and run with --slow.
 QUICK = ("ablation",)
+# They keep their rows.
+KEEPING = ("headline", "training_length", "alignment", "certificates", "defences", "attack_suite", "adaptive")
 
 
 @pytest.fixture(scope="module")
@@ -424,7 +426,7 @@ def test_broken_rows_are_one_line_or_made_again(text, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["headline", "training_length", "alignment", "certificates", "defences"])
+@pytest.mark.parametrize("name", KEEPING)
 def test_an_experiment_goes_on_from_its_rows_where_its_nets_are_gone(name, directory, tmp_path, monkeypatch):
     first = reproduce(ask(directory, name))
     shutil.copytree(directory / name / "rows", tmp_path / name / "rows")

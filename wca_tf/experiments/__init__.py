@@ -16,6 +16,7 @@ class Experiment:
         small, full: data sets at --scale=small and at --scale=paper, keys of settings.PAPER; at --scale=tiny the data
             set is digits.
         cost: the time that it took at --scale=small on 2 cores, which other jobs shared.
+        algorithm: a number to increase with every change of what its rows measure; kept rows are then made again.
     """
 
     paper: str
@@ -24,6 +25,7 @@ class Experiment:
     small: tuple[str, ...] = ("fashion_mnist",)
     full: tuple[str, ...] = ("cifar10",)
     cost: str = "cost not measured"
+    algorithm: int = 1
 
     def datasets(self, scale: str) -> tuple[str, ...]:
         """Return the data sets at one of `SCALES`."""

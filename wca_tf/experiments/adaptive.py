@@ -1,8 +1,11 @@
 """The cascade `adaptive` beside its members, each run whole: what it leaves, and what it takes."""
 
+from functools import partial
+
 from wca_tf.attacks import parse_attack, spell_attack
 from wca_tf.attacks.declarations import Adaptive
 from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import NETS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -15,24 +18,33 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row per net and radius: the worst case of both, and the cascade's share of the time."""
     [dataset] = run.datasets
     table = Table(f"The cascade adaptive beside its members on {dataset}", [])
-    cascade, images = run.budget.written("adaptive"), TIMED_IMAGES
+    images = TIMED_IMAGES
     for label, variant in NETS:
-        members = _members(cascade, has_noise=variant != "none")
-        evaluated = run.evaluated(dataset, variant, [*members, cascade], ",".join(RADII))
-        images = min(TIMED_IMAGES, evaluated.results["num_examples"])
-        timed = run.evaluated(dataset, variant, [*members, cascade], ",".join(RADII), num_examples=images)
-        for text, radius in RADII.items():
-            row = f"{label}, {text}"
-            table.add(row, "members whole, worst case", evaluated.worst_case(members, radius))
-            table.add(row, "adaptive", evaluated.number(cascade, radius, "expected_accuracy"))
-            seconds = {name: timed.number(name, radius, "seconds") for name in (*members, cascade)}
-            whole = sum(seconds[member] for member in members)
-            table.add(row, "time of adaptive over that of its members", text=f"{seconds[cascade] / whole:.2f}")
+        images = kept_rows(
+            run, table, label, [run.net(dataset, variant)], partial(_add_net, run, dataset, label, variant)
+        )
     table.legend = "Expected accuracy in %, ± the 95 % half-width."
     table.notes = run.notes(dataset, NETS, ["adaptive"])
     table.notes.append(f"times are of the first {images} images, and include making the graphs")
     bar_chart(table, run.report_dir, "adaptive", ("paper", f"here, {dataset}"))
     return table
+
+
+def _add_net(run: Run, dataset: str, label: str, variant: str, table: Table) -> int:
+    """Train and attack a net, and fill its rows; return the number of images that were timed."""
+    cascade = run.budget.written("adaptive")
+    members = _members(cascade, has_noise=variant != "none")
+    evaluated = run.evaluated(dataset, variant, [*members, cascade], ",".join(RADII))
+    images = min(TIMED_IMAGES, evaluated.results["num_examples"])
+    timed = run.evaluated(dataset, variant, [*members, cascade], ",".join(RADII), num_examples=images)
+    for text, radius in RADII.items():
+        row = f"{label}, {text}"
+        table.add(row, "members whole, worst case", evaluated.worst_case(members, radius))
+        table.add(row, "adaptive", evaluated.number(cascade, radius, "expected_accuracy"))
+        seconds = {name: timed.number(name, radius, "seconds") for name in (*members, cascade)}
+        whole = sum(seconds[member] for member in members)
+        table.add(row, "time of adaptive over that of its members", text=f"{seconds[cascade] / whole:.2f}")
+    return images
 
 
 def _members(cascade: str, has_noise: bool) -> list[str]:

@@ -1,10 +1,12 @@
 """Every attack on the nets of the ablation, at epsilon = 0.1."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from wca_tf.attacks import parse_attack
 from wca_tf.evaluation.intervals import distance_text
 from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, CW, PIXELS
 from wca_tf.experiments.run import Evaluated, Run
 from wca_tf.experiments.tables import Table
@@ -24,25 +26,29 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row per attack, and the numbers of each net in its columns."""
     [dataset] = run.datasets
     table = Table(f"Every attack on {dataset}, epsilon = {EPSILON}", [])
-    ball = [run.budget.written(name) for name in BALL]
-    compared = {name: [run.budget.written(name)] for name in COMPARED}
-    compared["all others"] = [name for name in ball if [name] not in compared.values()]
-    compared["all"] = ball
     for label, variant in ABLATION_LABELS:
-        for images, attacks in _plan(run, ball):
-            found = run.evaluated(dataset, variant, attacks, str(EPSILON), num_examples=images)
-            for attack in attacks:
-                _add_numbers(table, attack, label, found)
-                table.add(attack, "images", text=str(found.results["num_examples"]))
-            if ball[0] in attacks:
-                table.add("clean", f"{label}: one draw", found.number("clean"))
-                for name, several in compared.items():
-                    worst = found.worst_case(several, EPSILON)
-                    table.add(f"worst case of {name}", f"{label}: expected", worst)
+        kept_rows(run, table, label, [run.net(dataset, variant)], partial(_add_net, run, dataset, label, variant))
     table.notes = run.notes(dataset, ABLATION_LABELS, ["cw", "n_pixel", "pgd_restarts", "square", "adaptive"])
     table.notes.append("the number of test images is of the attacks in a ball; the others have their own")
     bar_chart(table, run.report_dir, "attack_suite", ("paper", f"here, {dataset}"))
     return table
+
+
+def _add_net(run: Run, dataset: str, label: str, variant: str, table: Table) -> None:
+    """Train and attack a net, and fill its columns."""
+    ball = [run.budget.written(name) for name in BALL]
+    compared = {name: [run.budget.written(name)] for name in COMPARED}
+    compared["all others"] = [name for name in ball if [name] not in compared.values()]
+    compared["all"] = ball
+    for images, attacks in _plan(run, ball):
+        found = run.evaluated(dataset, variant, attacks, str(EPSILON), num_examples=images)
+        for attack in attacks:
+            _add_numbers(table, attack, label, found)
+            table.add(attack, "images", text=str(found.results["num_examples"]))
+        if ball[0] in attacks:
+            table.add("clean", f"{label}: one draw", found.number("clean"))
+            for name, several in compared.items():
+                table.add(f"worst case of {name}", f"{label}: expected", found.worst_case(several, EPSILON))
 
 
 def _plan(run: Run, ball: list[str]) -> Iterator[tuple[int, list[str]]]:

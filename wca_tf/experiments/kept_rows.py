@@ -15,6 +15,7 @@ from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.evaluation.judging import JUDGING_ALGORITHM
 from wca_tf.evaluation.measures.certificates import CERTIFICATES_ALGORITHM
+from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import OF_THE_MACHINE
 from wca_tf.experiments.tables import Table, as_table
@@ -64,7 +65,9 @@ def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
     ]
     budget = dataclasses.asdict(run.budget)
     algorithms = {name: attack.kind.algorithm for name, attack in ATTACKS.items()}
-    more = {"judgement": JUDGING_ALGORITHM, "certificates": CERTIFICATES_ALGORITHM}
+    experiment = run.config.experiment
+    own = {experiment: EXPERIMENTS[experiment].algorithm}
+    more = {**own, "judgement": JUDGING_ALGORITHM, "certificates": CERTIFICATES_ALGORITHM}
     settings = {"nets": described, "budget": budget, "algorithms": algorithms | more}
     as_stored: dict[str, Any] = json.loads(json.dumps(settings))  # lists in place of tuples
     return as_stored
