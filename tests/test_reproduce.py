@@ -20,7 +20,7 @@ from wca_tf.experiments.index_page import index_page
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
-from wca_tf.experiments.reproduce import reproduce, reproduce_all
+from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import (
     BUDGETS,
@@ -156,6 +156,38 @@ def test_the_worst_case_is_the_least_of_the_attacks_named_for_each_image(directo
 def test_a_run_of_noise_alone_trains_the_undefended_net_first(directory):
     run = Run(ask(directory, "ablation"))
     assert run.net("digits", "noise_alone").initial_weights == str(run.model_dir("digits", "none"))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "scale", "dataset"),
+    [
+        ("ablation", "small", "imagenette"),
+        ("ablation", "small", "folder:"),
+        ("bound", "small", "cifar10"),
+        ("certificates", "small", "svhn_cropped"),
+        ("ablation", "tiny", "cifar10"),
+        ("all", "small", "cifar10"),
+    ],
+)
+def test_a_data_set_that_the_experiment_cannot_take_is_refused(experiment, scale, dataset):
+    with pytest.raises(InputError, match=f"expected .*--dataset.*received {dataset!r}"):
+        ReproduceConfig(experiment, "somewhere", scale=scale, dataset=dataset)
+
+
+def test_a_data_set_of_choice_stands_in_place_of_the_experiments_own():
+    own = ReproduceConfig("ablation", "somewhere")
+    assert own.datasets == ("fashion_mnist",)
+    chosen = dataclasses.replace(own, dataset="cifar10")
+    assert Run(chosen).datasets == ("cifar10",)
+    assert ReproduceConfig("certificates", "somewhere").datasets == ("mnist", "fashion_mnist", "cifar10")
+
+
+def test_a_report_directory_of_another_data_set_is_refused(tmp_path):
+    config = ReproduceConfig("ablation", str(tmp_path), tfds_data_dir=str(tmp_path))
+    write_table(Table("title", []), tmp_path, {"experiment": "ablation", "scale": "small", "datasets": ["cifar10"]})
+    with pytest.raises(InputError, match=r"is of the data \['cifar10'\]: name another --report_dir"):
+        check_own(config, tmp_path / "table.json")
+    check_own(dataclasses.replace(config, dataset="cifar10"), tmp_path / "table.json")
 
 
 def test_two_runs_do_not_write_into_one_report_directory(directory):

@@ -1,6 +1,7 @@
 """wca-reproduce: the paper's tables and figures, our numbers beside the paper's.
 
     bin/reproduce --experiment=ablation --scale=tiny --report_dir=runs/ablation
+    bin/reproduce --experiment=ablation --dataset=cifar10 --report_dir=runs/ablation_cifar10
     bin/reproduce --list
     bin/reproduce --experiment=all --report_dir=runs/results
 

@@ -15,6 +15,7 @@ class Experiment:
         nets: the number of nets that it trains at --scale=small; nets that other experiments share count too.
         small, full: data sets at --scale=small and at --scale=paper, keys of settings.PAPER; at --scale=tiny the data
             set is digits.
+        choice: the data sets that --dataset may name in place of these; empty where the experiment is about its own.
         cost: the time that it took at --scale=small on 2 cores, which other jobs shared.
         algorithm: a number to increase with every change of what its rows measure; kept rows are then made again.
     """
@@ -26,6 +27,7 @@ class Experiment:
     full: tuple[str, ...] = ("cifar10",)
     cost: str = "cost not measured"
     algorithm: int = 1
+    choice: tuple[str, ...] = ("fashion_mnist", "mnist", "cifar10", "cifar100", "svhn_cropped")
 
     def datasets(self, scale: str) -> tuple[str, ...]:
         """Return the data sets at one of `SCALES`."""
@@ -56,7 +58,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "eot_convergence": Experiment("Section 4.1", "FGSM and PGD whose gradients average over 1 to 100 draws", 2),
     "obfuscation": Experiment("Section 4.5", "the paper's criteria of gradient obfuscation, and Carlini et al.'s", 3),
     "bound": Experiment(
-        "Figure 2", "Theorem 1's bound beside PGD, for linear SVMs of 0 against 1", 0, ("mnist",), ("mnist",)
+        "Figure 2", "Theorem 1's bound beside PGD, for linear SVMs of 0 against 1", 0, ("mnist",), ("mnist",), choice=()
     ),
     "contours": Experiment(
         "Figure 3",
@@ -71,6 +73,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         6,
         LARGER,
         LARGER,
+        choice=(),
     ),
     "grid_search": Experiment(
         "Appendix B", "learning rate and weight decay in {1e-1 .. 1e-4}, on validation images", 16
@@ -94,6 +97,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "the nets of the ablation by the paper's protocol and by adaptive attacks at 8/255, 0.1 and 0.3",
         3,
         full=("fashion_mnist",),
+        choice=(),
     ),
     "defences": Experiment(
         "Table 3, and more",
@@ -113,6 +117,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         31,
         ("mnist", "fashion_mnist", "cifar10"),
         ("mnist", "fashion_mnist", "cifar10"),
+        choice=("mnist", "fashion_mnist", "cifar10"),
     ),
     "alignment": Experiment(
         "not in the paper",

@@ -27,10 +27,11 @@ def reproduce(config: ReproduceConfig) -> Table:
     check_data_present(config)
     experiment = EXPERIMENTS[config.experiment]
     run = Run(config, NetTimes(experiment.nets if config.scale == "small" else 0))
-    _check_own(config, run.report_dir / "table.json")
+    check_own(config, run.report_dir / "table.json")
     with exclusive_directory(run.report_dir):
         table = importlib.import_module(f"wca_tf.experiments.{config.experiment}").reproduce(run)
         about = {"experiment": config.experiment, "paper": experiment.paper, "scale": config.scale}
+        about["datasets"] = list(config.datasets)
         cost = run.times.cost()
         write_table(table, run.report_dir, {**about, "versions": versions(), "cost": cost})
     trained, attacked = duration(cost["training_seconds"]), duration(cost["attack_seconds"])
@@ -48,7 +49,7 @@ def reproduce_all(config: ReproduceConfig) -> Path:
     """
     asked, absent = each_experiment(config), absent_data(config)
     for one in asked:
-        _check_own(one, expand_user(one.report_dir) / "table.json")
+        check_own(one, expand_user(one.report_dir) / "table.json")
     states = {one.experiment: f"skipped: {absent[one.experiment]}" for one in asked if one.experiment in absent}
     with exclusive_directory(expand_user(config.report_dir)) as directory:
         page = directory / "index.html"
@@ -75,8 +76,8 @@ def _run(config: ReproduceConfig) -> str:
     return "done"
 
 
-def _check_own(config: ReproduceConfig, path: Path) -> None:
-    """Raise InputError when the report directory holds another experiment's table, or one of another scale."""
+def check_own(config: ReproduceConfig, path: Path) -> None:
+    """Raise InputError when the report directory holds a table of another experiment, scale or data set."""
     if not path.exists():
         return
     stored = files.read_json(path)
@@ -84,3 +85,6 @@ def _check_own(config: ReproduceConfig, path: Path) -> None:
     if other != [config.experiment, config.scale]:
         what = " at scale ".join(map(str, other)) or "something else"
         raise InputError(f"{path} is of {what}: name another --report_dir")
+    datasets = stored.get("datasets", list(config.datasets))  # earlier tables lack it
+    if datasets != list(config.datasets):
+        raise InputError(f"{path} is of the data {datasets}: name another --report_dir")

@@ -92,8 +92,8 @@ class Run:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets of the experiment at this scale."""
-        return EXPERIMENTS[self.config.experiment].datasets(self.config.scale)
+        """The data sets of the experiment at this scale, keys of settings.PAPER."""
+        return self.config.datasets
 
     def net(self, dataset: str, variant: str) -> TrainConfig:
         """Return the configuration that a net is trained with."""

@@ -31,14 +31,33 @@ class ReproduceConfig:
     tfds_data_dir: str = flag(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
     download: bool = flag(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
     mini_imagenet: str = flag("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
+    dataset: str = flag("", "in place of the experiment's own, such as cifar10: a table of its own")
 
     def __post_init__(self) -> None:
         check_options(self, "--")
         if self.experiment not in (*EXPERIMENTS, ALL):
             known = ", ".join([*EXPERIMENTS, ALL])
             raise InputError(f"expected --experiment among {known}; received {self.experiment!r}")
+        self._check_dataset()
         if not self.report_dir:
             raise InputError("expected --report_dir=DIR, where the table and the figures go")
+
+    def _check_dataset(self) -> None:
+        if not self.dataset:
+            return
+        if self.scale == "tiny" or self.experiment == ALL:
+            raise InputError(
+                f"expected no --dataset with --experiment={ALL} or --scale=tiny; received {self.dataset!r}"
+            )
+        choice = EXPERIMENTS[self.experiment].choice
+        if self.dataset not in choice:
+            known = f"--dataset among {', '.join(choice)}" if choice else "no --dataset"
+            raise InputError(f"expected {known} with --experiment={self.experiment}; received {self.dataset!r}")
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets of the experiment, keys of `PAPER`."""
+        return (self.dataset,) if self.dataset else EXPERIMENTS[self.experiment].datasets(self.scale)
 
 
 # Fields of a TrainConfig that say where and how a net is trained, not what is trained.
@@ -207,7 +226,7 @@ def check_data_present(config: ReproduceConfig) -> None:
     """Raise InputError at once when data that the experiment needs at its scale are absent."""
     if config.experiment == ALL:
         raise InputError(f"expected one experiment, received {ALL}: reproduce_all runs every one")
-    for name in EXPERIMENTS[config.experiment].datasets(config.scale):
+    for name in config.datasets:
         dataset = PAPER[name]["dataset"]
         if dataset == FOLDER:
             if not config.mini_imagenet:
