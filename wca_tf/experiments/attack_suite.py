@@ -8,7 +8,7 @@ from wca_tf.evaluation.intervals import distance_text
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, CW, PIXELS
-from wca_tf.experiments.run import Evaluated, Run
+from wca_tf.experiments.run import BY_COPY, Evaluated, Run
 from wca_tf.experiments.tables import Table
 
 EPSILON = 0.1
@@ -30,6 +30,8 @@ def reproduce(run: Run) -> Table:
         kept_rows(run, table, label, [run.net(dataset, variant)], partial(_add_net, run, dataset, label, variant))
     table.notes = run.notes(dataset, ABLATION_LABELS, ["cw", "n_pixel", "pgd_restarts", "square", "adaptive"])
     table.notes.append("the number of test images is of the attacks in a ball; the others have their own")
+    if run.budget.faster:
+        table.notes.append(BY_COPY)
     bar_chart(table, run.report_dir, "attack_suite", ("paper", f"here, {dataset}"))
     return table
 
@@ -41,7 +43,7 @@ def _add_net(run: Run, dataset: str, label: str, variant: str, table: Table) -> 
     compared["all others"] = [name for name in ball if [name] not in compared.values()]
     compared["all"] = ball
     for images, attacks in _plan(run, ball):
-        found = run.evaluated(dataset, variant, attacks, str(EPSILON), num_examples=images)
+        found = run.evaluated(dataset, variant, attacks, str(EPSILON), num_examples=images, **run.budget.faster)
         for attack in attacks:
             _add_numbers(table, attack, label, found)
             table.add(attack, "images", text=str(found.results["num_examples"]))

@@ -31,9 +31,9 @@ def reproduce(config: ReproduceConfig) -> Table:
     with exclusive_directory(run.report_dir):
         table = importlib.import_module(f"wca_tf.experiments.{config.experiment}").reproduce(run)
         about = {"experiment": config.experiment, "paper": experiment.paper, "scale": config.scale}
-        about["datasets"] = list(config.datasets)
         cost = run.times.cost()
-        write_table(table, run.report_dir, {**about, "versions": versions(), "cost": cost})
+        more = {"datasets": list(config.datasets), "versions": versions(), "cost": cost}
+        write_table(table, run.report_dir, {**about, **more})
     trained, attacked = duration(cost["training_seconds"]), duration(cost["attack_seconds"])
     print(f"== {config.experiment}: {cost['nets']} nets, {trained} of training, {attacked} of attacks")
     return table

@@ -175,12 +175,14 @@ class Budget:
         attacks: an attack's name -> the attack as written, where its budget is not the default.
         suite: the adaptive attacks of the honest table, as written.
         searches: the checklist's attacks without gradients, where they are smaller than in `criteria.Searches`.
+        faster: changes to the EvaluateConfig of the experiments with the longest attacks.
     """
 
     num_examples: int
     attacks: dict[str, str]
     suite: tuple[str, ...]
     searches: Changes = dataclasses.field(default_factory=dict)
+    faster: Changes = dataclasses.field(default_factory=dict)
 
     def written(self, name: str) -> str:
         return self.attacks.get(name, name)
@@ -213,6 +215,7 @@ BUDGETS: dict[str, Budget] = {
             "n_pixel": "n_pixel:generations=3",
         },
         ("z_margin", "square:queries=1000", "adaptive"),
+        faster={"attack_precision": "mixed_bfloat16"},
     ),
     "paper": Budget(
         0,
