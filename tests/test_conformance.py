@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from attack_nets import EPSILON, QUICK, WITH_NORMS, batch_of, build_attack, predictions, random_images, run, tanh_target
-from toy_models import MIN_SIDES
+from toy_models import AIRBENCH, MIN_SIDES
 
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.core.seeds import keras_seed, make_seed
@@ -34,7 +34,7 @@ def with_slow(names, slow):
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
-EACH_BACKBONE = with_slow(BACKBONES, {"resnet18", "resnet18_imagenet", "wide_resnet34_10", "airbench94"})
+EACH_BACKBONE = with_slow(BACKBONES, {"resnet18", "resnet18_imagenet", "wide_resnet34_10", *AIRBENCH[1:]})
 EACH_ATTACK = with_slow(ATTACKS, set(ATTACKS) - {"pgd"})  # seconds of tracing each
 ROUNDING = {"rtol": 1e-5, "atol": 1e-5}  # a graph may sum in another order
 

@@ -9,7 +9,8 @@ from wca_tf.nets.bottleneck_net import BottleneckNet
 
 CLASSES, DIMENSIONS = 3, 4
 # Backbone -> the side of the smallest images that it takes; 8 is enough for the others.
-MIN_SIDES = {"lenet_plus_plus": 25, "lenet5": 12, "resnet18_imagenet": 32, "airbench93": 25, "airbench94": 25}
+AIRBENCH = ("airbench93", "airbench94", "airbench93_relu", "airbench94_relu")
+MIN_SIDES = {"lenet_plus_plus": 25, "lenet5": 12, "resnet18_imagenet": 32, **dict.fromkeys(AIRBENCH, 25)}
 
 
 def flatten():

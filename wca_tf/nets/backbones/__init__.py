@@ -36,6 +36,8 @@ BACKBONES: dict[str, Backbone] = {
     "wide_resnet34_10": Backbone("wca_tf.nets.backbones.wide_resnet", "relu"),
     "airbench93": Backbone("wca_tf.nets.backbones.airbench"),
     "airbench94": Backbone("wca_tf.nets.backbones.airbench"),
+    "airbench93_relu": Backbone("wca_tf.nets.backbones.airbench"),
+    "airbench94_relu": Backbone("wca_tf.nets.backbones.airbench"),
     "lipschitz_cnn": Backbone("wca_tf.nets.backbones.lipschitz_cnn", lipschitz=True),
 }
 

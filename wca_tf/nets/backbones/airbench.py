@@ -13,45 +13,58 @@ PATCH = 2  # side of the patches that are whitened
 # Added to the variances of patches: directions of almost no variance are not blown up.
 WHITENING_EPSILON = 5e-4
 MIN_SIZE = 25
+SMALLER, LARGER = (64, 128, 128), (64, 256, 256)  # filters of the three groups
 CONVOLUTION = {"padding": "same", "use_bias": False}
 
 
 def airbench93(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Build the smaller net, of groups with 64, 128 and 128 filters: 54 million multiplications for a 32×32 image."""
-    return _build("airbench93", (64, 128, 128), image_shape, layers)
+    return _build("airbench93", SMALLER, "gelu", image_shape, layers)
 
 
 def airbench94(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Build the larger net, of groups with 64, 256 and 256 filters: 118 million multiplications for a 32×32 image."""
-    return _build("airbench94", (64, 256, 256), image_shape, layers)
+    return _build("airbench94", LARGER, "gelu", image_shape, layers)
 
 
-def _build(name: str, widths: tuple[int, ...], image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
-    """Build whitened patches, three groups of two convolutions with GELU, and max pooling: `widths[-1]` features.
+def airbench93_relu(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
+    """Build `airbench93` with ReLU in place of GELU, which takes half of a training step on CPUs."""
+    return _build("airbench93_relu", SMALLER, "relu", image_shape, layers)
+
+
+def airbench94_relu(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
+    """Build `airbench94` with ReLU in place of GELU."""
+    return _build("airbench94_relu", LARGER, "relu", image_shape, layers)
+
+
+def _build(
+    name: str, widths: tuple[int, ...], activation: str, image_shape: tuple[int, int, int], layers: LayerFactory
+) -> keras.Model:
+    """Build whitened patches, three groups of two convolutions, and max pooling: `widths[-1]` features.
 
     Raises:
         InputError: images smaller than 25×25: the pooling would leave nothing.
     """
     if min(image_shape[:2]) < MIN_SIZE:
         raise InputError(f"{name} expects images of {MIN_SIZE}×{MIN_SIZE} or more, received {image_shape}")
+
+    def activated(features: keras.KerasTensor) -> keras.KerasTensor:
+        return keras.layers.Activation(activation, dtype=layers.precision)(features)
+
     images = keras.Input(image_shape, name="images")
-    features = _gelu(PatchWhitening(dtype=layers.precision)(layers.images(images)), layers)
+    features = activated(PatchWhitening(dtype=layers.precision)(layers.images(images)))
     for width in widths:
         features = _convolution(features, width, layers)
         features = keras.layers.MaxPooling2D(dtype=layers.precision)(features)
-        features = _gelu(layers.block(layers.batch_normalisation(features)), layers)
+        features = activated(layers.block(layers.batch_normalisation(features)))
         features = _convolution(features, width, layers)
-        features = _gelu(layers.block(layers.batch_normalisation(features)), layers)
+        features = activated(layers.block(layers.batch_normalisation(features)))
     features = keras.layers.GlobalMaxPooling2D(dtype=layers.precision)(features)
     return keras.Model(images, features, name=name)
 
 
 def _convolution(features: keras.KerasTensor, width: int, layers: LayerFactory) -> keras.KerasTensor:
     return layers.convolution(features, width, 3, kernel_initializer=PartlyIdentity(), **CONVOLUTION)
-
-
-def _gelu(features: keras.KerasTensor, layers: LayerFactory) -> keras.KerasTensor:
-    return keras.layers.Activation("gelu", dtype=layers.precision)(features)
 
 
 @keras.saving.register_keras_serializable("wca_tf")
