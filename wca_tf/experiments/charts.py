@@ -91,6 +91,27 @@ def dumbbell_chart(table: Table, directory: Path, name: str, high: str, low: str
         save(figure, directory, name)
 
 
+def dot_chart(table: Table, directory: Path, name: str, columns: dict[str, str], label: str) -> None:
+    """Write a chart with a line for each row of a table, and on it a point for each of some columns.
+
+    `columns` has a name for the legend for each column. A row without a number in any of them has no line.
+    """
+    rows = {row: cells for row, cells in table.rows.items() if any(column in cells for column in columns)}
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.5, 1 + 0.24 * len(rows)), layout="constrained")
+        axis = figure.subplots()
+        for colour, (column, series) in zip(COLOURS, columns.items(), strict=False):
+            numbers = [cells.get(column, Cell()).measured for cells in rows.values()]
+            values = [100 * number["value"] if number else math.nan for number in numbers]
+            axis.plot(values, range(len(rows)), "o", markersize=5, color=colour, label=series)
+        axis.set(xlim=(-2, 102), xlabel=label)
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.invert_yaxis()
+        axis.grid(axis="y", alpha=0.3)
+        legend(axis)
+        save(figure, directory, name)
+
+
 def legend(axis: Axes) -> None:
     """Draw the names of the series to the right of the panel, where they cover nothing."""
     if axis.get_legend_handles_labels()[0]:  # there are no series where every run failed
