@@ -36,7 +36,9 @@ def reproduce(run: Run) -> Table:
     for more, words in (("", ""), ("_at", ", AT")):
         for name, rival in RIVALS.items():
             label = rival.label + words
-            nets = [run.net(dataset, f"rival_{name}{more}")]
+            nets = [
+                run.net(dataset, f"rival_{net}{more}") for net in dict.fromkeys(("none", name))
+            ]  # rfd starts from none
             twice = kept_rows(run, table, label, nets, partial(_add_rival, run, dataset, name, more, label))
             if twice and not twice["low"] <= 0 <= twice["high"]:
                 moved.append(label)

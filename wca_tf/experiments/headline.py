@@ -48,8 +48,8 @@ def reproduce(run: Run) -> Table:
 def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
     """Train a net, three times unless it is adversarially trained, and fill its row."""
     label, variant, _, paper = row
-    square = {net: numbers[4] / 100 for (attack, net), numbers in STRONGER.items() if attack == "square"}
-    add_honest_cells(table, label, run, dataset, variant, paper, square.get(variant))
+    square = STRONGER.get(("square", variant))
+    add_honest_cells(table, label, run, dataset, variant, paper, square[4] / 100 if square else None)
     evaluated = run.evaluated(dataset, variant, AT_SMALLER, ",".join(SMALLER_RADII))
     if variant not in TRAINED_ONCE:
         _add_seeds(table, run, dataset, label, variant)

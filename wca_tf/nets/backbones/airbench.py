@@ -28,7 +28,7 @@ def airbench94(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras
 
 
 def airbench93_relu(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
-    """Build `airbench93` with ReLU in place of GELU, which takes half of a training step on CPUs."""
+    """Build `airbench93` with ReLU in place of GELU: on 2 CPU cores an epoch in bfloat16 took about half the time."""
     return _build("airbench93_relu", SMALLER, "relu", image_shape, layers)
 
 
