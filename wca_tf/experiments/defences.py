@@ -36,9 +36,8 @@ def reproduce(run: Run) -> Table:
     for more, words in (("", ""), ("_at", ", AT")):
         for name, rival in RIVALS.items():
             label = rival.label + words
-            nets = [
-                run.net(dataset, f"rival_{net}{more}") for net in dict.fromkeys(("none", name))
-            ]  # rfd starts from none
+            trained = dict.fromkeys(("none", name))  # RFD starts from the undefended net
+            nets = [run.net(dataset, f"rival_{each}{more}") for each in trained]
             twice = kept_rows(run, table, label, nets, partial(_add_rival, run, dataset, name, more, label))
             if twice and not twice["low"] <= 0 <= twice["high"]:
                 moved.append(label)

@@ -41,7 +41,7 @@ def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fi
     path = run.report_dir / "rows" / f"{re.sub(r'[^A-Za-z0-9.=-]+', '_', name)}.json"
     settings = _settings(run, nets)
     stored = files.read_json(path) if path.exists() else {}
-    if not isinstance(stored, dict):
+    if not isinstance(stored, dict) or (stored and not stored.keys() >= {"settings", "table", "more", "cost"}):
         raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
     if stored.get("settings") != settings:
         part, before = Table(name, list(table.columns)), run.times.cost()
