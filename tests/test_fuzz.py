@@ -32,7 +32,7 @@ from wca_tf.evaluation.identity import stored_results
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.experiments.settings import ReproduceConfig
+from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory, load_model
 from wca_tf.runs.preflight import check_source_present, check_sources_present

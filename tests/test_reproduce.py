@@ -13,6 +13,7 @@ from wca_tf.attacks import ATTACKS
 from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.defences import parse_defence
 from wca_tf.experiments import EXPERIMENTS, headline
+from wca_tf.experiments.config import ReproduceConfig, absent_data
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
@@ -26,8 +27,6 @@ from wca_tf.experiments.settings import (
     BUDGETS,
     PAPER,
     VARIANTS,
-    ReproduceConfig,
-    absent_data,
     differences,
     train_changes,
 )

@@ -19,7 +19,7 @@ from absl import flags
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.paths import expand_user
 from wca_tf.experiments import EXPERIMENTS
-from wca_tf.experiments.settings import ALL, ReproduceConfig, absent_data, check_data_present
+from wca_tf.experiments.config import ALL, ReproduceConfig, absent_data, check_data_present
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.files import exclusive_directory
 from wca_tf.core.paths import expand_user
 from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments.config import ReproduceConfig, absent_data, check_data_present, each_experiment
 from wca_tf.experiments.index_page import index_page
 from wca_tf.experiments.net_times import NetTimes, duration
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import ReproduceConfig, absent_data, check_data_present, each_experiment
 from wca_tf.experiments.tables import Table, write_table
 from wca_tf.runs.model_dir import versions
 

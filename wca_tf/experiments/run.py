@@ -19,6 +19,7 @@ from wca_tf.evaluation.measures.criteria import Searches
 from wca_tf.evaluation.outcomes import stored_judgements, stored_worst_case
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.settings import (
@@ -26,7 +27,6 @@ from wca_tf.experiments.settings import (
     FOLDER,
     VARIANTS,
     Budget,
-    ReproduceConfig,
     differences,
     train_changes,
 )
