@@ -36,7 +36,16 @@ from wca_tf.runs.config import TrainConfig
 # Seconds each; the others train more nets, and run with --slow.
 QUICK = ("ablation",)
 # They keep their rows.
-KEEPING = ("headline", "training_length", "alignment", "certificates", "defences", "attack_suite", "adaptive")
+KEEPING = (
+    "headline",
+    "adversarial",
+    "training_length",
+    "alignment",
+    "certificates",
+    "defences",
+    "attack_suite",
+    "adaptive",
+)
 
 
 @pytest.fixture(scope="module")

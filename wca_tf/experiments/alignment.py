@@ -9,20 +9,18 @@ from typing import Any
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
+from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.paper import EPSILON, RADII
-from wca_tf.experiments.rivals import Net, load_net, without_noise
+from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.tables import Table, in_points
+from wca_tf.experiments.tables import Table
 from wca_tf.runs.model_dir import ModelDirectory
 
-RADIUS = RADII[EPSILON]
 FORMS = {"per_class": "per class (paper)", "centred": "centred", "pairwise": "pairwise"}
 LIMITS, FEATURES = ("penalty", "constraint"), ("free", "normalised")
 # The weight of the term, chosen for each net on validation images by the accuracy that this attack leaves.
 WEIGHTS = {"tiny": (1.0,), "small": (0.01, 0.1, 1.0, 10.0), "paper": (0.01, 0.1, 1.0, 10.0)}
 CHOOSING = "z_margin:steps=10"
-WORST, TWIN = "worst case, expected", "noise off: worst case"
 NOISE = {"common_noise_share": "noise in common", "noise_to_margin": "noise over margin"}
 
 
@@ -49,13 +47,17 @@ def reproduce(run: Run) -> Table:
 
 
 def _add_undefended(run: Run, dataset: str, table: Table) -> None:
-    _add_row(table, run, "No Defense", run.trained(dataset, "aligned_none"), None)
+    add_judged_row(table, run, "No Defense", run.trained(dataset, "aligned_none"))
 
 
 def _add_aligned(run: Run, dataset: str, label: str, defence: str, table: Table) -> dict[str, list[float]]:
     """Fill the row of a form of the term; return where the noise went, a number for each epoch and metric."""
     path, weight = _chosen(run, dataset, defence)
-    _add_row(table, run, label, path, weight)
+    add_judged_row(table, run, label, path)
+    table.add(label, "weight", text=f"{weight:g}")
+    last = ModelDirectory(path).best_epoch()
+    for metric, column in NOISE.items():
+        table.add(label, column, text=f"{last[f'val_{metric}']:.3g}")
     lines = ModelDirectory(path).read_metrics()
     return {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
 
@@ -74,32 +76,6 @@ def _chosen(run: Run, dataset: str, defence: str) -> tuple[Path, float]:
         raise DivergedError(f"every weight of the alignment term diverged with --defence={defence}")
     _, weight, path = max(found)
     return path, weight
-
-
-def _add_row(table: Table, run: Run, label: str, path: Path, weight: float | None) -> None:
-    net, pgd = load_net(run, path), ["pgd"]
-    found = run.evaluated_at(path, [*pgd, net.adaptive], EPSILON, **net.asked)
-    worst = found.worst_judgement([*pgd, net.adaptive], RADIUS)
-    table.add(label, "clean", found.number("clean", what="expected_accuracy"))
-    table.add(label, "PGD (paper)", found.number("pgd", RADIUS))
-    table.add(label, WORST, worst.n_query_accuracy(1))
-    table.add(label, "100 queries", worst.n_query_accuracy(100))
-    share = found.entry("pgd", RADIUS)["zero_gradient_share"]
-    table.add(label, "zero gradients", text=f"{100 * share:.1f} %")
-    if weight is None:
-        return
-    _add_noise(table, run, label, net, worst)
-    table.add(label, "weight", text=f"{weight:g}")
-
-
-def _add_noise(table: Table, run: Run, label: str, net: Net, worst: Any) -> None:
-    """Fill the columns on the noise: the net without it, what it adds, and where it goes."""
-    twin = without_noise(run, net).worst_judgement([net.adaptive], RADIUS)
-    table.add(label, TWIN, twin.n_query_accuracy(1))
-    table.add(label, "the noise adds", text=in_points(worst.less(twin)))
-    last = ModelDirectory(net.path).best_epoch()
-    for metric, column in NOISE.items():
-        table.add(label, column, text=f"{last[f'val_{metric}']:.3g}")
 
 
 def _draw(run: Run, drawn: dict[str, dict[str, list[float]]]) -> None:

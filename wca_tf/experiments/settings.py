@@ -59,6 +59,12 @@ for _name in RIVALS[:-1]:
     VARIANTS[f"rival_{_name}_at"] = {"defence": _name, **_FAST}
 for _more in ("", "_at"):  # noise at test time on a net that is already trained
     VARIANTS[f"rival_rfd{_more}"] = {"defence": "rfd", "initial_weights": f"rival_none{_more}"}
+# More rows of the experiment "adversarial".
+VARIANTS |= {
+    "rival_wca_ct_at": {"defence": "wca", **_FAST, "adversarial": "ct_at"},
+    "fast_none": {"defence": "none", **_FAST, "backbone": "resnet18"},
+    "fast_wca": {"defence": "wca", **_FAST, "backbone": "resnet18"},
+}
 # The rows of the experiment "certificates": nets with 1-Lipschitz features, and randomised smoothing.
 _LIPSCHITZ: Changes = {"backbone": "lipschitz_cnn", "learning_rate": 5e-4, "learning_rate_schedule": "cosine"}
 _BOUNDED = "regularizer=constraint:max_variance"
@@ -217,6 +223,8 @@ def _small(dataset: str, variant: str) -> Changes:
     if variant.startswith("long"):  # the experiment gives the epochs
         smaller: Changes = {"backbone": "airbench93_relu"} if dataset == "cifar10" else {"max_train_examples": 20_000}
         return {"epochs": 100, "precision": "mixed_bfloat16", **smaller}
+    if variant.startswith("fast"):
+        return {**SMALL_SETS.get(dataset, SMALL), **SMALL_FAST_CIFAR10, "backbone": VARIANTS[variant]["backbone"]}
     if variant.startswith(("rival", "aligned")) and dataset == "cifar10":
         return {**_SMALL_CIFAR10, **(SMALL_FAST_CIFAR10 if VARIANTS[variant].get("adversarial") else {})}
     if variant.startswith(("rival", "aligned")):

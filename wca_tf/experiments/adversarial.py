@@ -1,0 +1,45 @@
+"""Fast adversarial training by FGSM-RS, without and with noise: what is left in the worst case."""
+
+from functools import partial
+
+from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
+from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.paper import CONTROLS, EPSILON, Row
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table
+
+PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by PGD
+ROWS = (
+    Row("ResNet-18, No Defense: AT", "fast_none"),
+    Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
+    Row("No Defense: AT", "rival_none_at"),
+    Row("WCA-Net: AT", "rival_wca_at", {}, PAPERS["at"]),
+    Row("WCA-Net: CT+AT", "rival_wca_ct_at", {}, PAPERS["ct_at"]),
+)
+CHART = ("clean", PGD, WORST, TWIN)  # the columns of the chart
+
+
+def reproduce(run: Run) -> Table:
+    """Return a table with a row per net. Each net was trained once."""
+    [dataset] = run.datasets
+    table = Table(f"Fast adversarial training on {dataset}, epsilon = {EPSILON}", [])
+    for row in ROWS:
+        net = run.net(dataset, row.variant)
+        fill = partial(_add_row, run, dataset, row)
+        kept_rows(run, table, row.label, [net], fill)
+    small = run.net(dataset, "rival_none_at").backbone
+    table.notes = [
+        "AT: on images attacked by FGSM-RS alone; CT+AT: on clean ones too. The paper trains with PGD",
+        f"rows without ResNet-18: backbone {small}",
+        f"{TWIN}: the same net without its noise, under its own worst case",
+        "each net was trained once",
+        *run.notes(dataset, ROWS, ["adaptive"]),
+    ]
+    bar_chart(table, run.report_dir, "adversarial", ("paper, CIFAR-10", f"here, {dataset}"), CHART)
+    return table
+
+
+def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
+    papers_pgd = row.paper[2] if row.paper else None
+    add_judged_row(table, run, row.label, run.trained(dataset, row.variant), papers_pgd)

@@ -1,0 +1,39 @@
+"""Rows that say what an attack leaves of a net, and what its noise adds."""
+
+from pathlib import Path
+
+from wca_tf.experiments.paper import EPSILON, RADII
+from wca_tf.experiments.rivals import load_net, without_noise
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table, in_points
+from wca_tf.nets.targets import has_noise
+
+PGD, WORST, TWIN, ADDS = "PGD (paper)", "worst case, expected", "noise off: worst case", "the noise adds"
+RADIUS = RADII[EPSILON]
+
+
+def add_judged_row(table: Table, run: Run, label: str, path: Path, papers_pgd: float | None = None) -> None:
+    """Fill a row: the paper's PGD, the worst case over it and `adaptive`, and the net without its noise.
+
+    Args:
+        table: gains the row.
+        run: the run, with the budget of the attacks.
+        label: the name of the row.
+        path: the directory of the trained net.
+        papers_pgd: the paper's accuracy under PGD, as a share; `None` where the paper has no number.
+    """
+    net = load_net(run, path)
+    attacks = ["pgd", net.adaptive]
+    found = run.evaluated_at(path, attacks, EPSILON, **net.asked)
+    worst = found.worst_judgement(attacks, RADIUS)
+    table.add(label, "clean", found.number("clean", what="expected_accuracy"))
+    table.add(label, PGD, found.number("pgd", RADIUS), papers_pgd)
+    table.add(label, WORST, worst.n_query_accuracy(1))
+    table.add(label, "100 queries", worst.n_query_accuracy(100))
+    share = found.entry("pgd", RADIUS)["zero_gradient_share"]
+    table.add(label, "zero gradients", text=f"{100 * share:.1f} %")
+    if has_noise(net.model.target()):
+        twin = without_noise(run, net).worst_judgement([net.adaptive], RADIUS)
+        table.add(label, TWIN, twin.n_query_accuracy(1))
+        table.add(label, ADDS, text=in_points(worst.less(twin)))
+    table.add(label, "images", text=str(found.results["num_examples"]))
