@@ -14,6 +14,7 @@ from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.data.batches import training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.defences.adversarial_training import AdversarialTraining
+from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import new_model
@@ -46,14 +47,7 @@ def prepare(job: dict[str, Any]) -> Job:
     """`steps` steps of `batch` images; an epoch has one more, which is not timed."""
     batch, steps = job["batch"], job["steps"]
     examples = random_examples(job["net"], batch * (steps + 1))
-    config = TrainConfig(
-        backbone=job["net"],
-        defence=job["defence"],
-        precision=job["precision"],
-        batch_size=batch,
-        epochs=MAX_RUNS,
-    )
-    model = new_model(config, examples)
+    model = untrained(job, examples)
     if "draws" in job:
         model.adversary = PassPerDraw(ProjectedGradient(eot_samples=job["draws"]), EPSILON, mixed=False)
     elif job["adversarial"]:
@@ -74,6 +68,18 @@ def prepare(job: dict[str, Any]) -> Job:
         return stopwatch.seconds
 
     return Job(run, times_itself=True)
+
+
+def untrained(job: dict[str, Any], examples: Examples) -> StochasticClassifier:
+    """The net of a job, as `bin/train` starts it."""
+    config = TrainConfig(
+        backbone=job["net"],
+        defence=job["defence"],
+        precision=job["precision"],
+        batch_size=job["batch"],
+        epochs=MAX_RUNS,
+    )
+    return new_model(config, examples)
 
 
 def random_examples(net: str, count: int) -> Examples:
