@@ -11,8 +11,6 @@ from wca_tf.experiments.run import BY_COPY, Run
 from wca_tf.experiments.tables import Table
 
 RADII = {"8/255": 8 / 255, "0.1": 0.1}
-# All images of --scale=small at a time: a batch takes as many steps for one image that survives as for all.
-BATCH = 500
 
 
 def reproduce(run: Run) -> Table:
@@ -23,7 +21,7 @@ def reproduce(run: Run) -> Table:
         kept_rows(run, table, label, [run.net(dataset, variant)], partial(_add_net, run, dataset, label, variant))
     table.legend = "Expected accuracy in %, ± the 95 % half-width."
     table.notes = run.notes(dataset, NETS, ["adaptive"])
-    table.notes.append(f"times include making the graphs; {BATCH} images at a time")
+    table.notes.append(f"times include making the graphs; {run.budget.batch_size} images at a time")
     if run.budget.faster:
         table.notes.append(BY_COPY)
     bar_chart(table, run.report_dir, "adaptive", ("paper", f"here, {dataset}"))
@@ -34,8 +32,7 @@ def _add_net(run: Run, dataset: str, label: str, variant: str, table: Table) -> 
     """Train and attack a net, and fill its rows."""
     cascade = run.budget.written("adaptive")
     members = _members(cascade, has_noise=variant != "none")
-    asked = {"batch_size": BATCH, **run.budget.faster}
-    found = run.evaluated(dataset, variant, [*members, cascade], ",".join(RADII), **asked)
+    found = run.evaluated(dataset, variant, [*members, cascade], ",".join(RADII), **run.budget.faster)
     for text, radius in RADII.items():
         row = f"{label}, {text}"
         table.add(row, "members whole, worst case", found.worst_case(members, radius))

@@ -134,7 +134,8 @@ def without_noise(run: Run, net: Net) -> Evaluated:
 def _images(run: Run, net: Net, attack: str) -> tuple[EvaluateConfig, Examples]:
     """Return the configuration of an evaluation by one attack, and its images."""
     data_dir = run.config.tfds_data_dir
-    config = EvaluateConfig(attacks=attack, epsilons=EPSILON, num_examples=net.images, tfds_data_dir=data_dir)
+    of_scale: dict[str, Any] = {"num_examples": net.images, "batch_size": run.budget.batch_size}
+    config = EvaluateConfig(attacks=attack, epsilons=EPSILON, tfds_data_dir=data_dir, **of_scale)
     return config, load_evaluation_examples(config, ModelDirectory(net.path).train_config())
 
 

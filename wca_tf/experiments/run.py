@@ -36,7 +36,7 @@ from wca_tf.runs.training import train
 OTHER_SEEDS = (1, 2)  # of the nets that are trained three times
 STRATEGY = "one_device"  # an experiment is a process that trains and attacks one net after the other
 # Options in the name of an evaluation's directory, besides its images. A checklist tests the attacks of its directory.
-ASKED = ("eot_samples", "average_draws", "checklist", "batch_size", "attack_precision")
+ASKED = ("eot_samples", "average_draws", "checklist", "attack_precision")
 # A note for tables, of attack_precision.
 BY_COPY = "attacks see a copy of the net whose backbone computes in bfloat16; the net itself is judged"
 
@@ -140,7 +140,8 @@ class Run:
 
         `changes` to the EvaluateConfig may choose other images.
         """
-        asked = {"num_examples": self.budget.num_examples, "tfds_data_dir": self.config.tfds_data_dir, **changes}
+        of_scale = {"num_examples": self.budget.num_examples, "batch_size": self.budget.batch_size}
+        asked = {**of_scale, "tfds_data_dir": self.config.tfds_data_dir, **changes}
         config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, strategy=STRATEGY, **asked)
         named = "-".join(
             [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]

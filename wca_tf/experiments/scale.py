@@ -5,6 +5,8 @@ from wca_tf.experiments.paper import EPSILON, IMAGENET, NETS, RADII, WIDE
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
+BATCH = 100  # images of the wide net that are attacked at a time: more need more memory
+
 
 def reproduce(run: Run) -> Table:
     """Return a table with a row per net; for the wide net there is a column per radius of PGD."""
@@ -21,7 +23,7 @@ def reproduce(run: Run) -> Table:
                 )
         table.notes += run.notes(dataset, NETS, ["pgd"])
     for label, variant in NETS:
-        evaluated = run.evaluated("cifar10_wide", variant, ["pgd"], ",".join(RADII))
+        evaluated = run.evaluated("cifar10_wide", variant, ["pgd"], ",".join(RADII), batch_size=BATCH)
         paper = [value / 100 for value in WIDE[variant]]
         table.add(f"WRN-34-10, {label}", "clean", evaluated.number("clean"), paper[0])
         for (text, radius), theirs in zip(RADII.items(), paper[1:], strict=True):

@@ -6,6 +6,7 @@ The scale "paper" has the paper's settings. Every table states how the settings 
 import dataclasses
 from typing import Any
 
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.experiments import LARGER
 from wca_tf.runs.config import TrainConfig
 
@@ -144,6 +145,8 @@ class Budget:
         suite: the adaptive attacks of the honest table, as written.
         searches: the checklist's attacks without gradients, where they are smaller than in `criteria.Searches`.
         faster: changes to the EvaluateConfig of the experiments with the longest attacks.
+        batch_size: number of images that are attacked at a time. `adaptive` takes as many steps for one image of a
+            batch that survives as for all.
     """
 
     num_examples: int
@@ -151,6 +154,7 @@ class Budget:
     suite: tuple[str, ...]
     searches: Changes = dataclasses.field(default_factory=dict)
     faster: Changes = dataclasses.field(default_factory=dict)
+    batch_size: int = EvaluateConfig.batch_size
 
     def written(self, name: str) -> str:
         return self.attacks.get(name, name)
@@ -184,6 +188,7 @@ BUDGETS: dict[str, Budget] = {
         },
         ("z_margin", "square:queries=1000", "adaptive"),
         faster={"attack_precision": "mixed_bfloat16"},
+        batch_size=500,
     ),
     "paper": Budget(
         0,
