@@ -19,6 +19,7 @@ from attack_nets import (
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import AutoPGD, ProjectedGradient
 from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.projected_gradient import towards_rival
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.random_net_target import RandomNetTarget
 
@@ -111,6 +112,37 @@ def test_more_restarts_are_no_worse(target, labelled):
         shares.append(judged(target, run(attack, target, images, labels), labels)[0])
     # A draw at the edge may go either way by rounding.
     assert np.all(shares[1] <= shares[0] + 1.5 / CHEAP_DRAWS) and np.any(shares[1] < shares[0] - 1.5 / CHEAP_DRAWS)
+
+
+# One class after the other
+
+
+def test_multi_targeted_aims_at_every_other_class_once(target, labelled):
+    images, labels = labelled
+    batch = Batch(images, tf.constant(labels), tf.range(len(images)))
+    attack = build_attack("multi_targeted:classes=9", 0.05)
+    ranks = [member.rank for member, _ in attack.rounds(target)]
+    assert ranks == [1, 2, 3]  # of four classes
+    wanted = np.stack([towards_rival(target, batch, rank, make_seed(0)).targets for rank in ranks], axis=1)
+    logits = target.noise_free_logits(target.features(images)).numpy()
+    for row, label in enumerate(labels):
+        expected = [c for c in np.argsort(-logits[row], kind="stable") if c != label]
+        np.testing.assert_array_equal(wanted[row], expected)
+
+
+def test_multi_targeted_is_the_worst_of_its_targeted_attacks(target, labelled):
+    images, labels = labelled
+    found = run(build_attack("multi_targeted:steps=6:objective=z_margin:bound=0", 0.05), target, images, labels, seed=3)
+    share, _ = judged(target, found, labels)
+    batch = Batch(images, tf.constant(labels), tf.range(len(images)))
+    single = build_attack("pgd:targeted=true:steps=6:objective=z_margin", 0.05)
+    shares = []
+    for rank in (1, 2, 3):
+        wanted = towards_rival(target, batch, rank, make_seed(0)).targets.numpy()
+        seed = fold_in(make_seed(3), rank - 1, 0)
+        shares.append(judged(target, run(single, target, images, labels, seed=seed, targets=wanted), labels)[0])
+    assert np.all(share <= np.min(shares, axis=0) + 1.5 / CHEAP_DRAWS)
+    assert len(set(np.argmin(shares, axis=0))) > 1  # not always the same class
 
 
 # Margins that start again, and the cascade

@@ -447,6 +447,26 @@ def test_rows_of_other_nets_or_attacks_are_made_again(tmp_path, monkeypatch):
         kept(tmp_path, never)
 
 
+def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path):
+    path = tmp_path / "headline" / "rows" / "a_row_8_255.json"
+    kept(tmp_path, fill)
+    stored = json.loads(path.read_text())
+    [net] = stored["settings"]["nets"]
+    assert net.pop("temperature") == TrainConfig.temperature
+    assert stored["settings"]["algorithms"].pop("square")
+    path.write_text(json.dumps(stored))
+    kept(tmp_path, never)
+    net.pop("learning_rate")  # not at its default
+    path.write_text(json.dumps(stored))
+    with pytest.raises(AssertionError, match="made again"):
+        kept(tmp_path, never)
+    kept(tmp_path, fill)
+    stored["settings"]["nets"].append(net)  # rows of two nets
+    path.write_text(json.dumps(stored))
+    with pytest.raises(AssertionError, match="made again"):
+        kept(tmp_path, never)
+
+
 def test_rows_are_kept_wherever_the_nets_and_data_are(tmp_path):
     kept(tmp_path, fill, tfds_data_dir="/here")
     kept(tmp_path, never, tfds_data_dir="/there")

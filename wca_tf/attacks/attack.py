@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wca_tf.attacks.batch import Batch
     from wca_tf.nets.targets import Target
 
-OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr")
+OBJECTIVES = ("ce", "expected_margin", "margin", "z_margin", "dlr", "log_error")
 NORMS = ("linf", "l2")
 EPSILON = 8 / 255
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BOUND = "an image is lost when its P(correct) is at most this"
 EACH_STEP = "a step's length over epsilon"
+TARGETED_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective != "log_error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +178,53 @@ class Adaptive(WorstCase):
     @property
     def gradient_objective(self) -> str:
         return "margin"  # it never saturates, and every net has it
+
+
+@dataclasses.dataclass(frozen=True)
+class TowardsRival(ProjectedGradient):
+    """Projected gradient towards one rival of the label: the class with the k-th largest logit, for each image."""
+
+    rank: int = option(1, "k; 1 is the class with the largest logit, the label aside")
+
+    @property
+    def passes(self) -> int:
+        return self.steps + 1  # one finds the class
+
+    def perturb(self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor") -> "tf.Tensor":
+        from wca_tf.attacks.projected_gradient import towards_rival
+
+        return super().perturb(target, towards_rival(target, batch, self.rank, seed), epsilon, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiTargeted(WorstCase):
+    """Projected gradient towards each of the other classes, the likeliest first; the worst counts for each image.
+
+    With `targeted`, towards the wanted class alone.
+    """
+
+    objective: str = option("margin", "the loss that the steps lower at the wanted class", choices=TARGETED_OBJECTIVES)
+    steps: int = option(40, "number of gradient steps towards each class")
+    relative_step_size: float = option(0.1, EACH_STEP)
+    random_start: bool = option(True, "begin at random in the ball, not at the image")
+    classes: int = option(9, "number of other classes to aim at, at most", quick=2)
+    restarts: int = option(1, "number of starts for each class")
+    bound: float = option(0.01, BOUND, minimum=0, maximum=1)
+
+    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+        own = ("classes", "restarts", "bound")
+        shared = {name: value for name, value in self.options().items() if name not in own}
+        if self.targeted:
+            return [(ProjectedGradient(**shared), self.restarts)]
+        others = (target.num_classes if target and target.num_classes else self.classes + 1) - 1
+        ranks = range(1, min(self.classes, others) + 1)
+        return [(TowardsRival(rank=rank, **shared), self.restarts) for rank in ranks]
+
+    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
+        from wca_tf.attacks.objectives import check_objective, num_classes_of
+
+        check_objective(self.objective, target, images, targeted=True)
+        num_classes_of(target, images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,6 +424,9 @@ ATTACKS: dict[str, NamedAttack] = {
         "this project, after the paper's Theorem 1",
         ADAPTIVE,
         {"objective": "z_margin", **_MARGIN},
+    ),
+    "multi_targeted": NamedAttack(
+        MultiTargeted, "PGD on the margin towards each other class", "Gowal et al., 2019", ADAPTIVE
     ),
     "transfer": NamedAttack(Transfer, "images made on another net", "Papernot et al., 2016", ADAPTIVE),
     "adaptive": NamedAttack(Adaptive, "the cascade to quote", "this project, after Tramèr et al., 2020", ADAPTIVE),

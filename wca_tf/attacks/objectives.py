@@ -2,7 +2,8 @@
 
 Each objective is a function (target, features, logits [S, B, C], batch) -> [B]. It is a mean over the S draws, or uses
 no draws. The mean of an objective over parts of the draws is therefore the objective over all draws. A targeted attack
-maximises the negative of the untargeted objective at the wanted class; DLR alone has another formula when targeted.
+maximises the negative of the untargeted objective at the wanted class; DLR alone has another formula when targeted, and
+ln P(error) has none.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian import margins
+from wca_tf.gaussian.log_error import log_error_probability
 from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
 
 # Objectives need targets of different types: `check_objective` says which target has which objective.
@@ -65,12 +67,19 @@ def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.T
     return -tf.reduce_mean(ratio, axis=0)
 
 
+def log_error(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """Return ln P(error), over all draws and all rivals: the logarithm of what the evaluation measures."""
+    noise_free = target.noise_free_logits(features)
+    return tf.cast(log_error_probability(noise_free, batch.labels, target.scale_of(features)), noise_free.dtype)
+
+
 OBJECTIVES: dict[str, Objective] = {
     "ce": expected_cross_entropy,
     "expected_margin": negative_expected_margin,
     "margin": negative_margin,
     "z_margin": negative_z_margin,
     "dlr": difference_of_logits_ratio,
+    "log_error": log_error,
 }
 
 
@@ -80,6 +89,8 @@ def check_objective(objective: str, target: Target, images: tf.Tensor, targeted:
         raise InputError(f"expected an objective among {', '.join(OBJECTIVES)}; received {objective!r}")
     if objective == "z_margin" and not is_gaussian(target):
         raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
+    if objective == "log_error" and (targeted or not is_gaussian(target) or not target.has_noise):
+        raise InputError("log_error expects noise behind the features and no target class; use z_margin or margin")
     if objective == "dlr":
         least, classes = (4 if targeted else 3), num_classes_of(target, images)
         if classes < least:

@@ -4,6 +4,8 @@ FGSM (Goodfellow et al., ICLR 2015) is one step of size epsilon. BIM (Kurakin et
 steps. PGD (Madry et al., ICLR 2018) starts at random in the ball. EoT (Athalye et al., ICML 2018) is in the objective.
 """
 
+import math
+
 import tensorflow as tf
 
 from wca_tf.attacks.balls import BALLS
@@ -11,7 +13,9 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.declarations import ProjectedGradient
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.core.seeds import fold_in
-from wca_tf.nets.targets import Target
+from wca_tf.nets.targets import Target, is_gaussian
+
+RANKING_DRAWS = 8  # that decide the order of classes to aim at
 
 
 def projected_gradient(
@@ -45,3 +49,18 @@ def projected_gradient(
         moved = adversarial + attack.relative_step_size * epsilon * ball.steepest_step(ascent)
         adversarial = tf.clip_by_value(batch.images + ball.project(moved - batch.images, epsilon), 0.0, 1.0)
     return adversarial
+
+
+def towards_rival(target: Target, batch: Batch, rank: int, seed: tf.Tensor) -> Batch:
+    """Return the batch with a wanted class for each image: that of the `rank`-th largest logit, the label aside.
+
+    The logits are those of the unperturbed images without noise; of a net with noise anywhere, the mean of a few draws.
+    """
+    features = target.features(batch.images)
+    if is_gaussian(target):
+        logits = target.noise_free_logits(features)
+    else:
+        logits = tf.reduce_mean(target.logits(features, fold_in(seed, 2), RANKING_DRAWS, batch.indices), axis=0)
+    is_label = tf.one_hot(batch.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    order = tf.argsort(tf.where(is_label, -tf.constant(math.inf, logits.dtype), logits), direction="DESCENDING")
+    return batch._replace(targets=tf.cast(order[:, rank - 1], tf.int64))

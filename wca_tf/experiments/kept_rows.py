@@ -43,7 +43,7 @@ def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fi
     stored = files.read_json(path) if path.exists() else {}
     if not isinstance(stored, dict) or (stored and not stored.keys() >= {"settings", "table", "more", "cost"}):
         raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
-    if stored.get("settings") != settings:
+    if not stored or not _same(stored["settings"], settings):
         part, before = Table(name, list(table.columns)), run.times.cost()
         more = fill(part)
         cost = {what: value - before[what] for what, value in run.times.cost().items()}
@@ -71,3 +71,17 @@ def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
     settings = {"nets": described, "budget": budget, "algorithms": algorithms | more}
     as_stored: dict[str, Any] = json.loads(json.dumps(settings))  # lists in place of tuples
     return as_stored
+
+
+def _same(stored: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Return whether rows with the settings `stored` are those of today's settings.
+
+    Today may know more attacks than the rows do, and more options of training. These are at their defaults then.
+    """
+    if len(stored["nets"]) != len(settings["nets"]):
+        return False
+    defaults = json.loads(json.dumps(dataclasses.asdict(TrainConfig())))
+    of_nets = zip(settings["nets"], stored["nets"], strict=True)
+    nets = [{**{name: defaults[name] for name in net}, **kept} for net, kept in of_nets]
+    algorithms = {**settings["algorithms"], **stored["algorithms"]}
+    return {**stored, "nets": nets, "algorithms": algorithms} == settings
