@@ -60,9 +60,7 @@ def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fi
 
 def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
     """Return what the numbers of rows follow from: nets, budget, and the algorithms of attacks and judgement."""
-    described = [
-        {name: value for name, value in dataclasses.asdict(net).items() if name not in OF_THE_MACHINE} for net in nets
-    ]
+    described = [_compared(dataclasses.asdict(net)) for net in nets]
     budget = dataclasses.asdict(run.budget)
     algorithms = {name: attack.kind.algorithm for name, attack in ATTACKS.items()}
     experiment = run.config.experiment
@@ -73,15 +71,21 @@ def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
     return as_stored
 
 
+def _compared(net: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a TrainConfig that say what is trained."""
+    return {name: value for name, value in net.items() if name not in OF_THE_MACHINE}
+
+
 def _same(stored: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether rows with the settings `stored` are those of today's settings.
 
-    Today may know more attacks than the rows do, and more options of training. These are at their defaults then.
+    Today may know more attacks than the rows do, and more options of training. These are at their defaults then. The
+    rows may come from another kind of machine: `OF_THE_MACHINE` does not count.
     """
     if len(stored["nets"]) != len(settings["nets"]):
         return False
     defaults = json.loads(json.dumps(dataclasses.asdict(TrainConfig())))
     of_nets = zip(settings["nets"], stored["nets"], strict=True)
-    nets = [{**{name: defaults[name] for name in net}, **kept} for net, kept in of_nets]
+    nets = [{**{name: defaults[name] for name in net}, **_compared(kept)} for net, kept in of_nets]
     algorithms = {**settings["algorithms"], **stored["algorithms"]}
     return {**stored, "nets": nets, "algorithms": algorithms} == settings

@@ -39,6 +39,8 @@ STRATEGY = "one_device"  # an experiment is a process that trains and attacks on
 ASKED = ("eot_samples", "average_draws", "checklist", "attack_precision")
 # A note for tables, of attack_precision.
 BY_COPY = "attacks see a copy of the net whose backbone computes in bfloat16; the net itself is judged"
+# Another, of a precision that follows from the machine: rows of one table may come from several machines.
+PRECISION = "each net trained in float32 or with bfloat16, whichever its machine computes faster"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +178,8 @@ class Run:
             differs = differences(dataclasses.replace(self.net(dataset, variant), **changes), dataset, variant)
             alike.setdefault("; ".join(differs) or "as in the paper", []).append(variant)
         notes = [f"{dataset} ({', '.join(names)}): {differs}" for differs, names in alike.items()]
+        if any("precision" in train_changes(dataset, variant, self.config.scale) for variant in variants):
+            notes.append(PRECISION)
         papers = EXPERIMENTS[self.config.experiment].full
         if dataset not in papers:
             notes.insert(

@@ -6,6 +6,7 @@ The scale "paper" has the paper's settings. Every table states how the settings 
 import dataclasses
 from typing import Any
 
+from wca_tf.core.machine import fast_precision
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.experiments import LARGER
 from wca_tf.runs.config import TrainConfig
@@ -14,7 +15,7 @@ Changes = dict[str, Any]
 
 
 # Fields of a TrainConfig that say where and how a net is trained, not what is trained.
-OF_THE_MACHINE = ("tfds_data_dir", "download", "initial_weights", "strategy", "jit_compile")
+OF_THE_MACHINE = ("tfds_data_dir", "download", "initial_weights", "strategy", "jit_compile", "precision")
 FOLDER = "folder:"  # of mini-ImageNet; --mini_imagenet gives the folder
 
 # Section 4.1 and appendix B. The authors' code gives what the paper does not say: augmentation, and the variant "none".
@@ -110,7 +111,7 @@ SMALL: Changes = {
     "learning_rate": 2e-3,
     "learning_rate_schedule": "cosine",
     "validation_split": 0.0,
-    "precision": "mixed_bfloat16",
+    "precision": fast_precision(),
 }
 _SMALL_FASHION_MNIST: Changes = {"epochs": 10, "learning_rate": 1e-3, "learning_rate_schedule": "steps"}
 # A net for CIFAR-10 in minutes. Every net of a table has these settings, whatever its defence.
@@ -132,7 +133,7 @@ SMALL_PLANE: Changes = {"epochs": 5}
 SMALL_CERTIFIED: Changes = {"epochs": 10, "learning_rate_schedule": "cosine"}
 CERTIFIED_TINY: Changes = {"image_size": 12, "epochs": 2}
 # Of both "defences" and "alignment".
-SMALL_RIVALS: Changes = {"epochs": 5, "max_train_examples": 20_000, "precision": "mixed_bfloat16"}
+SMALL_RIVALS: Changes = {"epochs": 5, "max_train_examples": 20_000, "precision": fast_precision()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +228,7 @@ def _small(dataset: str, variant: str) -> Changes:
         return SMALL_CERTIFIED
     if variant.startswith("long"):  # the experiment gives the epochs
         smaller: Changes = {"backbone": "airbench93_relu"} if dataset == "cifar10" else {"max_train_examples": 20_000}
-        return {"epochs": 100, "precision": "mixed_bfloat16", **smaller}
+        return {"epochs": 100, "precision": fast_precision(), **smaller}
     if variant.startswith("fast"):
         return {**SMALL_SETS.get(dataset, SMALL), **SMALL_FAST_CIFAR10, "backbone": VARIANTS[variant]["backbone"]}
     if variant.startswith(("rival", "aligned")) and dataset == "cifar10":
