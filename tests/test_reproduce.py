@@ -11,6 +11,7 @@ from PIL import Image
 
 from wca_tf.attacks import ATTACKS
 from wca_tf.core.errors import DivergedError, InputError
+from wca_tf.core.machine import fast_precision
 from wca_tf.defences import parse_defence
 from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.config import ReproduceConfig, absent_data
@@ -456,7 +457,7 @@ def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path)
     assert stored["settings"]["algorithms"].pop("square")
     path.write_text(json.dumps(stored))
     kept(tmp_path, never)
-    net.pop("learning_rate")  # not at its default
+    net.pop("epochs")  # not at its default
     path.write_text(json.dumps(stored))
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
@@ -470,6 +471,38 @@ def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path)
 def test_rows_are_kept_wherever_the_nets_and_data_are(tmp_path):
     kept(tmp_path, fill, tfds_data_dir="/here")
     kept(tmp_path, never, tfds_data_dir="/there")
+
+
+def test_rows_from_a_machine_with_bfloat16_are_kept(tmp_path):
+    kept(tmp_path, fill)
+    path = tmp_path / "headline" / "rows" / "a_row_8_255.json"
+    stored = json.loads(path.read_text())
+    [net] = stored["settings"]["nets"]
+    assert "precision" not in net
+    net["precision"] = "mixed_bfloat16"  # as earlier versions wrote it
+    path.write_text(json.dumps(stored))
+    kept(tmp_path, never)
+
+
+@pytest.mark.parametrize(
+    "flags, precision",
+    [
+        ("flags\t\t: fma avx512_bf16 amx_bf16 amx_tile\n", "mixed_bfloat16"),
+        ("flags\t\t: fma avx512_bf16\n", "float32"),
+        (None, "float32"),
+    ],
+)
+def test_small_nets_train_in_bfloat16_where_the_cpu_has_amx(flags, precision, tmp_path):
+    if flags is not None:
+        (tmp_path / "cpuinfo").write_text(flags)
+    assert fast_precision(tmp_path / "cpuinfo") == precision
+
+
+def test_the_notes_of_a_table_say_how_small_nets_choose_their_precision(tmp_path):
+    for variant, chosen in (("none", True), ("certified_none", False)):
+        config = dataclasses.replace(ask(tmp_path, "certificates"), scale="small", dataset="mnist")
+        notes = Run(config).notes("mnist", [("", variant)], [])
+        assert any("bfloat16" in note for note in notes) == chosen
 
 
 @pytest.mark.parametrize("text", ["[]", "nothing", '{"settings": null}'])
@@ -503,7 +536,7 @@ def test_an_experiment_goes_on_from_its_rows_where_its_nets_are_gone(name, direc
 @pytest.fixture
 def two_experiments(monkeypatch):
     """All experiments are two that take seconds."""
-    for module in ("reproduce", "settings", "index_page"):
+    for module in ("reproduce", "config", "index_page"):
         chosen = {name: EXPERIMENTS[name] for name in ("ablation", "bound")}
         monkeypatch.setattr(f"wca_tf.experiments.{module}.EXPERIMENTS", chosen)
 
