@@ -13,9 +13,9 @@ PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by
 ROWS = (
     Row("ResNet-18, No Defense: AT", "fast_none"),
     Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
-    Row("No Defense: AT", "rival_none_at"),
-    Row("WCA-Net: AT", "rival_wca_at", {}, PAPERS["at"]),
-    Row("WCA-Net: CT+AT", "rival_wca_ct_at", {}, PAPERS["ct_at"]),
+    Row("No Defense: AT", "none_at"),
+    Row("WCA-Net: AT", "at", {}, PAPERS["at"]),
+    Row("WCA-Net: CT+AT", "ct_at", {}, PAPERS["ct_at"]),
 )
 CHART = ("clean", PGD, WORST, TWIN)  # the columns of the chart
 
@@ -28,7 +28,7 @@ def reproduce(run: Run) -> Table:
         net = run.net(dataset, row.variant)
         fill = partial(_add_row, run, dataset, row)
         kept_rows(run, table, row.label, [net], fill)
-    small = run.net(dataset, "rival_none_at").backbone
+    small = run.net(dataset, "none_at").backbone
     table.notes = [
         "AT: on images attacked by FGSM-RS alone; CT+AT: on clean ones too. The paper trains with PGD",
         f"rows without ResNet-18: backbone {small}",

@@ -29,11 +29,11 @@ def reproduce(run: Run) -> Table:
     [dataset] = run.datasets
     table = Table(f"Alignment of what decides, on {dataset}, epsilon = {EPSILON}", [])
     kept_rows(run, table, "No Defense", [run.net(dataset, "aligned_none")], partial(_add_undefended, run, dataset))
-    drawn = {}
+    drawn, wca = {}, run.net(dataset, "aligned_wca")
     for form, limit, features in itertools.product(FORMS, LIMITS, FEATURES):
         label = f"{FORMS[form]}, {limit}, {features}"
-        defence = f"wca:alignment={form}:regularizer={limit}:features={features}"
-        net = dataclasses.replace(run.net(dataset, "aligned_wca"), defence=defence)
+        defence = f"{wca.defence}:alignment={form}:regularizer={limit}:features={features}"
+        net = dataclasses.replace(wca, defence=defence)
         drawn[label] = kept_rows(run, table, label, [net], partial(_add_aligned, run, dataset, label, defence))
     _draw(run, drawn)
     table.notes = [
