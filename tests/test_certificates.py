@@ -13,11 +13,11 @@ from wca_tf.gaussian.certificates import (
     known_draw_certificate,
     quantile_from_below,
     shift_gain,
-    theorem_1_certificate,
+    union_certificate,
 )
 from wca_tf.gaussian.probability import probability_correct
 
-CERTIFICATES = (known_draw_certificate, gaussian_shift_certificate, theorem_1_certificate)
+CERTIFICATES = (known_draw_certificate, gaussian_shift_certificate, union_certificate)
 
 
 def random_head(seed, classes=4, dimensions=8, aligned=False):

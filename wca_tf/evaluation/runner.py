@@ -118,7 +118,7 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
     """Return a training run, its best model and the images to evaluate it on; check that they belong together."""
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
-    model = directory.load_model(directory.best)
+    model = directory.load_best()
     examples = load_evaluation_examples(config, train_config)
     directory.check_same_dataset(examples)
     if model.num_classes != len(examples.class_names) or not same_defence(train_config.defence, model.defence):

@@ -59,7 +59,7 @@ def angles_to_axes(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 def _head(model_dir: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return W [D, C] and L [D, D] of a trained net."""
     directory = ModelDirectory(model_dir)
-    model = directory.load_model(directory.best)
+    model = directory.load_best()
     return model.classifier.kernel.numpy(), model.noise.scale_tril.numpy()
 
 

@@ -22,7 +22,9 @@ from wca_tf.experiments.tables import Table, as_table
 from wca_tf.runs.config import TrainConfig
 
 
-def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fill: Callable[[Table], Any]) -> Any:
+def kept_rows(
+    run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fill: Callable[[Table], Any], asked: Any = None
+) -> Any:
     """Fill rows of a table, or take them from the file NAME.json of an earlier run with the same settings.
 
     Args:
@@ -31,6 +33,7 @@ def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fi
         name: the name of the rows; every character that a file name may not have becomes "_".
         nets: the configurations of the nets of the rows.
         fill: fills the rows of the table it is given, and returns what the figures need besides, as JSON has it.
+        asked: what the numbers follow from besides, such as the attacks and radii of this experiment alone, as JSON.
 
     Returns:
         What `fill` returned, from JSON.
@@ -39,7 +42,7 @@ def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fi
         InputError: the file is broken.
     """
     path = run.report_dir / "rows" / f"{re.sub(r'[^A-Za-z0-9.=-]+', '_', name)}.json"
-    settings = _settings(run, nets)
+    settings = _settings(run, nets, asked)
     stored = files.read_json(path) if path.exists() else {}
     if not isinstance(stored, dict) or (stored and not stored.keys() >= {"settings", "table", "more", "cost"}):
         raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
@@ -58,7 +61,7 @@ def kept_rows(run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fi
     return stored["more"]
 
 
-def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
+def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any) -> dict[str, Any]:
     """Return what the numbers of rows follow from: nets, budget, and the algorithms of attacks and judgement."""
     described = [_compared(dataclasses.asdict(net)) for net in nets]
     budget = dataclasses.asdict(run.budget)
@@ -66,7 +69,7 @@ def _settings(run: Run, nets: Sequence[TrainConfig]) -> dict[str, Any]:
     experiment = run.config.experiment
     own = {experiment: EXPERIMENTS[experiment].algorithm}
     more = {**own, "judgement": JUDGING_ALGORITHM, "certificates": CERTIFICATES_ALGORITHM}
-    settings = {"nets": described, "budget": budget, "algorithms": algorithms | more}
+    settings = {"nets": described, "budget": budget, "algorithms": algorithms | more, "asked": asked}
     as_stored: dict[str, Any] = json.loads(json.dumps(settings))  # lists in place of tuples
     return as_stored
 

@@ -99,7 +99,7 @@ def trained_rival(run: Run, dataset: str, name: str, more: str) -> Path:
 
 def load_net(run: Run, path: Path) -> Net:
     """Return a trained net with its budget; a net with noise before its last features has a smaller one."""
-    model = ModelDirectory(path).load_model(ModelDirectory(path).best)
+    model = ModelDirectory(path).load_best()
     images, adaptive, square = run.budget.num_examples, run.budget.written("adaptive"), run.budget.written("square")
     if is_gaussian(model.target()) or run.config.scale == "paper":
         return Net(path, model, images, EvaluateConfig.eot_samples, adaptive, square)

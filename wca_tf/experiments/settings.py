@@ -68,14 +68,14 @@ VARIANTS |= {
     "fast_wca": {"defence": "wca", **_FAST, "backbone": "resnet18"},
 }
 # The rows of the experiment "certificates": nets with 1-Lipschitz features, and randomised smoothing.
+# max_variance is added for each data set.
 _LIPSCHITZ: Changes = {"backbone": "lipschitz_cnn", "learning_rate": 5e-4, "learning_rate_schedule": "cosine"}
-_BOUNDED = "regularizer=constraint:max_variance"
 VARIANTS |= {
     "certified_none": {**_LIPSCHITZ, "defence": "none"},
-    "certified_isotropic": {**_LIPSCHITZ, "defence": f"wca:covariance=isotropic:{_BOUNDED}=0.1", "temperature": 0.1},
-    "certified_anisotropic": {**_LIPSCHITZ, "defence": f"wca:{_BOUNDED}=0.1", "temperature": 0.1},
-    "certified_quiet": {**_LIPSCHITZ, "defence": f"wca:{_BOUNDED}=0.01", "temperature": 0.1},
-    "certified_smoothing": {"backbone": "lenet5", "defence": "smoothing:deviation=0.5", "learning_rate": 1e-3},
+    "certified_quiet": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint"},
+    "certified_isotropic": {**_LIPSCHITZ, "defence": "wca:covariance=isotropic:regularizer=constraint"},
+    "certified_anisotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint:alignment_weight=0.01"},
+    "certified_smoothing": {"backbone": "lenet5", "defence": "smoothing", "learning_rate": 1e-3},
 }
 # The rows of the experiment "alignment"; it chooses the options of "aligned_wca".
 VARIANTS |= {"aligned_none": {"defence": "none"}, "aligned_wca": {"defence": "wca", "validation_split": 0.1}}
@@ -87,8 +87,10 @@ VARIANTS |= {
     "long_isotropic": {"defence": "wca:covariance=isotropic", **_HELD},
     "long_official": {"defence": "wca_official", **_HELD},
 }
-# The radius of Lipschitz-margin training, between the radii to certify.
-MARGIN_RADII = {"digits": 0.1, "mnist": 1.0, "fashion_mnist": 0.5, "cifar10": 0.2}
+# The radius of Lipschitz-margin training, between the radii to certify, and the deviation that smooths images.
+MARGIN_RADII = {"digits": 0.1, "mnist": 1.0, "fashion_mnist": 0.5, "cifar10": 0.5}
+SMOOTHING_DEVIATIONS = {"digits": 0.25, "mnist": 0.5, "fashion_mnist": 0.5, "cifar10": 0.25}
+QUIET_VARIANCE = 1e-4  # the constraint on weights, almost without noise
 
 
 # What --scale=tiny and --scale=small change, and for which data sets otherwise.
@@ -142,7 +144,7 @@ SMALL_IN_SECONDS = ("fashion_mnist", "mnist", *LARGER)
 SMALL_ADVERSARIAL: Changes = {"epochs": 5, "max_train_examples": 10_000}
 SMALL_FAST: Changes = {"adversarial_attack": FGSM_RS, "epochs": 15}  # as many epochs as Wong et al. (2020)
 SMALL_PLANE: Changes = {"epochs": 5}
-SMALL_CERTIFIED: Changes = {"epochs": 10, "learning_rate_schedule": "cosine"}
+SMALL_CERTIFIED: Changes = {"epochs": 10, "learning_rate_schedule": "cosine", "validation_split": 0.0}
 CERTIFIED_TINY: Changes = {"image_size": 12, "epochs": 2}
 # Of both "defences" and "alignment".
 SMALL_RIVALS: Changes = {"epochs": 5, "max_train_examples": 20_000, "precision": fast_precision()}
@@ -216,13 +218,24 @@ def train_changes(dataset: str, variant: str, scale: str) -> Changes:
     changes = {"epochs": PAPER_EPOCHS, "learning_rate": 1e-2, **PAPER[dataset], **VARIANTS[variant]}
     if dataset in FEATURE_DIMS and "feature_dim" not in changes["defence"]:
         changes["defence"] += f":feature_dim={FEATURE_DIMS[dataset]}"
-    if changes.get("backbone") == "lipschitz_cnn":
-        changes["margin_radius"] = MARGIN_RADII[dataset]
+    if variant.startswith("certified"):
+        changes |= _certified(dataset, variant)
     if scale == "tiny":
         changes |= _tiny(dataset, variant)
     elif scale == "small":
         changes |= _small(dataset, variant)
     return {**changes, "epochs": 0} if variant.startswith("rival_rfd") else changes
+
+
+def _certified(dataset: str, variant: str) -> Changes:
+    """Return the margin radius and the noise of a net to certify: a deviation of a quarter of that radius at most."""
+    radius, defence = MARGIN_RADII[dataset], VARIANTS[variant]["defence"]
+    if variant == "certified_smoothing":
+        return {"defence": f"{defence}:deviation={SMOOTHING_DEVIATIONS[dataset]}"}
+    if defence == "none":
+        return {"margin_radius": radius}
+    variance = QUIET_VARIANCE if variant == "certified_quiet" else (radius / 4) ** 2
+    return {"margin_radius": radius, "defence": f"{defence}:max_variance={variance:g}"}
 
 
 def _tiny(dataset: str, variant: str) -> Changes:
@@ -245,7 +258,7 @@ def _small(dataset: str, variant: str) -> Changes:
     changes = {**SMALL_SETS.get(dataset, SMALL), **(SMALL_PLANE if variant.startswith("plane") else {})}
     if dataset not in SMALL_IN_SECONDS:
         fast = SMALL_FAST if given.get("adversarial") else {}
-        own = {name: given[name] for name in ("backbone", "validation_split") if name in given}
+        own: Changes = {name: given[name] for name in ("backbone", "validation_split") if name in given}
         return {**changes, **_by_defence(dataset, given), **fast, **own}
     if variant.startswith(("rival", "aligned")):
         return {**changes, **SMALL_RIVALS}

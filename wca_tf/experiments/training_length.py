@@ -91,7 +91,7 @@ def _add_row(table: Table, run: Run, label: str, path: Path) -> dict[str, float]
 
 def _noise(run: Run, directory: ModelDirectory) -> dict[str, float]:
     """Return the numbers of the noise on validation images; an empty dictionary for a net without noise."""
-    model = directory.load_model(directory.best)
+    model = directory.load_best()
     target = model.target()
     if not isinstance(target, HeadNoiseTarget) or not target.has_noise:
         return {}

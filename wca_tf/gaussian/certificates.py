@@ -16,7 +16,7 @@ import scipy.linalg
 from scipy import special
 
 from wca_tf.core.errors import InputError
-from wca_tf.gaussian.bounds import union_gap_error_bound
+from wca_tf.gaussian.bounds import union_error_bound
 from wca_tf.gaussian.covariance import logit_difference_scale
 from wca_tf.gaussian.probability import SINGULAR, probability_correct
 
@@ -129,15 +129,17 @@ def quantile_from_below(logits: np.ndarray, labels: np.ndarray, scale: np.ndarra
     return np.maximum(direct, union)
 
 
-def theorem_1_certificate(
+def union_certificate(
     logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, scale: np.ndarray, change: float
 ) -> np.ndarray:
-    """Return the lower bound [B] of P(correct) that Theorem 1 and a union bound over the rivals give, 0 or more.
+    """Return [B]: 1 less the sum over rivals of Φ(−(m_j − ‖a_j‖ K r) / σ_j), 0 or more.
 
-    The arguments are those of `known_draw_certificate`, whose bound is never lower.
+    It is the proof of Theorem 1 (appendix A) for each rival, before its last step, and a union bound over the rivals.
+    The last step bounds Φ by its steepest slope. With ten classes it leaves 0 of every certificate here. The arguments
+    are those of `known_draw_certificate`, whose bound is never lower.
     """
     _check(change)
-    return 1.0 - union_gap_error_bound(logits, labels, scale, change * _distances(weights))
+    return 1.0 - union_error_bound(logits, labels, scale, change * _distances(weights))
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:

@@ -97,8 +97,6 @@ class TrainConfig(DataConfig):
                 f"expected --defence=none or wca with --backbone={self.backbone}, which stay Lipschitz; received "
                 f"{self.defence}"
             )
-        if self.margin_radius and self.precision != "float32":
-            raise InputError(f"expected --precision=float32 with --margin_radius, received {self.precision}")
         if self.validation_split >= 1:
             raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
 

@@ -28,7 +28,9 @@ from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.options import options_of
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
+from wca_tf.nets.backbones import BACKBONES
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.runs.config import TrainConfig
 
 SCHEMA = 2
@@ -184,6 +186,18 @@ class ModelDirectory:
             except Exception as error:  # a user's module may raise anything
                 raise InputError(f"expected {module}, which the net in {path} needs: {one_line(error)}") from None
         return load_model(path)
+
+    def load_best(self) -> StochasticClassifier:
+        """Return the net of the best epoch as it answers.
+
+        A net with Lipschitz features that trained in bfloat16 answers in float32, in which its constant holds.
+
+        Raises:
+            InputError: as `load_model`.
+        """
+        model, config = self.load_model(self.best), self.train_config()
+        lowered = BACKBONES[config.backbone].lipschitz and config.precision != "float32"
+        return inference_copy(model, "float32") if lowered else model
 
     def write_metrics(self, lines: list[dict[str, float]]) -> None:
         """Write metrics.jsonl, a line for each epoch."""

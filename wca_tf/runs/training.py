@@ -31,6 +31,7 @@ from wca_tf.distribution.strategy import (
 )
 from wca_tf.nets.backbones.airbench import PatchWhitening
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.loss_terms import LipschitzMargin
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
@@ -132,7 +133,8 @@ def _margin_of(config: TrainConfig, model: StochasticClassifier) -> LipschitzMar
     if not config.margin_radius:
         return None if config.temperature == 1 else LipschitzMargin(0.0, config.temperature)
     _ = model.class_weights
-    return LipschitzMargin(config.margin_radius * model.lipschitz(), config.temperature)
+    in_float32 = inference_copy(model, "float32") if config.precision != "float32" else model
+    return LipschitzMargin(config.margin_radius * in_float32.lipschitz(), config.temperature)
 
 
 def _attack_of_training(config: TrainConfig) -> BallAttack:

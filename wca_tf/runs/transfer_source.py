@@ -15,7 +15,7 @@ from wca_tf.runs.model_dir import ModelDirectory
 def target_in(model_dir: str | Path) -> AnyTarget:
     """Return the target of the model that `bin/train` left in `model_dir`; raise InputError when there is no model."""
     directory = ModelDirectory(expand_user(str(model_dir)))
-    return target_of(directory.load_model(directory.best))
+    return target_of(directory.load_best())
 
 
 def with_source(attack: Attack) -> Attack:

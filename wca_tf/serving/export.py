@@ -105,7 +105,7 @@ def export_model_dir(config: ExportConfig) -> Path:
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")
     return export(
-        directory.load_model(directory.best),
+        directory.load_best(),
         expand_user(config.export_dir),
         image_shape=dataset["image_shape"],
         class_names=dataset["class_names"],

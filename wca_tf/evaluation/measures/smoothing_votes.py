@@ -1,5 +1,6 @@
 """The certified vote of randomised smoothing, for a net whose only noise is Gaussian, on its images."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from wca_tf.nets.targets import AnyTarget
 VOTED_IMAGES = 20
 VOTING_DRAW = 6  # folded into the evaluation's seed, then the image's number (trials.py has the other uses)
 DRAWS_PER_PASS = 200
-VOTES_ALGORITHM = 2  # increase it with every change of the votes: records are made again
+VOTES_ALGORITHM = 3  # increase it with every change of the votes: records are made again
 
 
 def smoothing_rows(evaluation: Evaluation, radii: list[Radius]) -> dict[str, Any]:
-    """Return a row for each radius: the share of images whose vote is right, and certified within it."""
+    """Return a row for each radius: the share of images whose vote is right, and certified within it; and the seconds.
+
+    The seconds are those of the votes themselves, also where an earlier run made some of them.
+    """
     draws, deviation = evaluation.config.certified_draws, evaluation.model.input_deviation
-    chosen, votes = _votes(evaluation, draws)
+    chosen, votes, seconds = _votes(evaluation, draws)
     labels = np.asarray(evaluation.examples.labels[: len(chosen)])
     certified = certified_radius(votes, draws, deviation)
     rows = []
@@ -40,32 +44,39 @@ def smoothing_rows(evaluation: Evaluation, radii: list[Radius]) -> dict[str, Any
                 "abstained": mean_with_interval(certified == 0),
             }
         )
-    return {"rows": rows, "votes": {"images": len(chosen), "draws": draws, "alpha": ALPHA, "deviation": deviation}}
+    about = {"images": len(chosen), "draws": draws, "alpha": ALPHA, "deviation": deviation}
+    about["accuracy"] = mean_with_interval(chosen == labels)
+    return {"rows": rows, "votes": about, "seconds": round(float(seconds.sum()), 2)}
 
 
-def _votes(evaluation: Evaluation, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (the class that 100 draws choose, how many of `draws` others give it), [images]; kept image by image."""
+def _votes(evaluation: Evaluation, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (the class that 100 draws choose, how many of `draws` others give it, seconds), [images].
+
+    They are kept image by image.
+    """
     count = min(VOTED_IMAGES, len(evaluation.examples))
     record = evaluation.directory / "records" / f"votes-{draws}-{VOTES_ALGORITHM}.npz"
     found = _stored(record)
     with progress_bar(count, "images certified", initial=len(found)) as bar:
         for image in range(len(found), count):
+            started = time.monotonic()
             seed = fold_in(make_seed(evaluation.settings.seed), VOTING_DRAW, evaluation.settings.first + image)
             pixels = to_float(tf.constant(evaluation.examples.images[image : image + 1]))
             first = _counts(evaluation.target, pixels, fold_in(seed, 0), SELECTION_DRAWS)
             best = int(first.argmax())
-            found.append((best, int(_counts(evaluation.target, pixels, fold_in(seed, 1), draws)[best])))
+            votes = int(_counts(evaluation.target, pixels, fold_in(seed, 1), draws)[best])
+            found.append((best, votes, time.monotonic() - started))
             files.write_atomically(record, lambda path: np.savez(path, votes=np.array(found)))
             bar.update()
-    chosen, votes = np.array(found[:count]).T
-    return chosen, votes
+    chosen, counts, seconds = np.array(found[:count], np.float64).T
+    return chosen.astype(int), counts.astype(int), seconds
 
 
-def _stored(record: Path) -> list[tuple[int, int]]:
+def _stored(record: Path) -> list[tuple[int, int, float]]:
     if not record.exists():
         return []
     with np.load(record) as stored:
-        return [(int(best), int(votes)) for best, votes in stored["votes"]]
+        return [(int(best), int(votes), float(seconds)) for best, votes, seconds in stored["votes"]]
 
 
 def _counts(target: AnyTarget, image: tf.Tensor, seed: tf.Tensor, draws: int) -> np.ndarray:
