@@ -280,7 +280,9 @@ def test_the_grid_is_the_papers():
 @pytest.mark.parametrize("scale", BUDGETS)
 def test_every_variant_is_a_configuration_at_every_scale(variant, scale):
     config = TrainConfig(**train_changes("fashion_mnist", variant, scale))
-    assert config.parsed_defence == parse_defence(VARIANTS[variant]["defence"])
+    given = VARIANTS[variant]["defence"]  # a net to certify has more options, which depend on the data
+    assert config.defence.startswith(given)
+    assert variant.startswith("certified") or config.parsed_defence == parse_defence(given)
     differ = differences(config, "fashion_mnist", variant)
     assert (differ == []) == (scale == "paper")
     kept = VARIANTS[variant].get("initial_weights", "").startswith("rival")  # with 0 epochs at every scale

@@ -128,7 +128,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "alignment": Experiment(
         "not in the paper",
         "forms of the alignment term, limits and features: where the noise goes, and what is left",
-        49,
+        52,
     ),
     "attack_suite": Experiment(
         "not in the paper",

@@ -2,8 +2,8 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from wca_tf.core.errors import DivergedError
@@ -14,13 +14,16 @@ from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
+from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 
 FORMS = {"per_class": "per class (paper)", "centred": "centred", "pairwise": "pairwise"}
 LIMITS, FEATURES = ("penalty", "constraint"), ("free", "normalised")
-# The weight of the term, chosen for each net on validation images by the accuracy that this attack leaves.
-WEIGHTS = {"tiny": (1.0,), "small": (0.01, 0.1, 1.0, 10.0), "paper": (0.01, 0.1, 1.0, 10.0)}
+# The weight of the term, chosen for each net on validation images by the accuracy that this attack leaves. Of equals
+# the first counts. The undefended net has as many seeds in place of weights.
+WEIGHTS = {"tiny": (1.0,), "small": (1.0, 0.1, 10.0, 0.01), "paper": (1.0, 0.1, 10.0, 0.01)}
 CHOOSING = "z_margin:steps=10"
+TRIED = "validation, of each weight"
 NOISE = {"common_noise_share": "noise in common", "noise_to_margin": "noise over margin"}
 
 
@@ -28,54 +31,67 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row for the undefended net and for each form of the term, limit and kind of features."""
     [dataset] = run.datasets
     table = Table(f"Alignment of what decides, on {dataset}, epsilon = {EPSILON}", [])
-    kept_rows(run, table, "No Defense", [run.net(dataset, "aligned_none")], partial(_add_undefended, run, dataset))
+    weights = WEIGHTS[run.config.scale]
+    seeds = [dataclasses.replace(run.net(dataset, "aligned_none"), seed=seed) for seed in range(len(weights))]
+    fill = partial(_add_undefended, run, dataset, seeds)
+    kept_rows(run, table, "No Defense", seeds, fill, CHOOSING)
     drawn, wca = {}, run.net(dataset, "aligned_wca")
     for form, limit, features in itertools.product(FORMS, LIMITS, FEATURES):
         label = f"{FORMS[form]}, {limit}, {features}"
         defence = f"{wca.defence}:alignment={form}:regularizer={limit}:features={features}"
-        net = dataclasses.replace(wca, defence=defence)
-        drawn[label] = kept_rows(run, table, label, [net], partial(_add_aligned, run, dataset, label, defence))
+        nets = [dataclasses.replace(wca, defence=f"{defence}:alignment_weight={weight:g}") for weight in weights]
+        drawn[label] = kept_rows(run, table, label, nets, partial(_add_aligned, run, dataset, label, nets), CHOOSING)
     _draw(run, drawn)
     table.notes = [
-        f"weight: of the alignment term, chosen by {CHOOSING} at {EPSILON} on validation images",
-        "noise in common: the share of the logits' variance that cancels in every answer, on validation images",
+        f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with alignment weights "
+        f"{', '.join(f'{weight:g}' for weight in weights)}; the best is judged. No Defense: as many seeds",
+        "each net was trained once: differences of two or three points between rows say nothing",
+        "noise in common: the share of the logits' variance that cancels in every answer",
         "noise over margin: the deviation of the deciding difference over the margin, on validation images",
+        "both after the first and the last epoch",
         f"{TWIN}: the same net without its noise, under its own worst case",
         *run.notes(dataset, [("No Defense", "aligned_none"), ("WCA-Net", "aligned_wca")], ["adaptive"]),
     ]
     return table
 
 
-def _add_undefended(run: Run, dataset: str, table: Table) -> None:
-    add_judged_row(table, run, "No Defense", run.trained(dataset, "aligned_none"))
+def _add_undefended(run: Run, dataset: str, nets: Sequence[TrainConfig], table: Table) -> None:
+    chosen, tried = _chosen(run, dataset, "aligned_none", [{"seed": net.seed} if net.seed else {} for net in nets])
+    add_judged_row(table, run, "No Defense", run.trained(dataset, "aligned_none", **chosen))
+    table.add("No Defense", TRIED, text=tried)
 
 
-def _add_aligned(run: Run, dataset: str, label: str, defence: str, table: Table) -> dict[str, list[float]]:
+def _add_aligned(
+    run: Run, dataset: str, label: str, nets: Sequence[TrainConfig], table: Table
+) -> dict[str, list[float]]:
     """Fill the row of a form of the term; return where the noise went, a number for each epoch and metric."""
-    path, weight = _chosen(run, dataset, defence)
+    chosen, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
+    path = run.trained(dataset, "aligned_wca", **chosen)
     add_judged_row(table, run, label, path)
-    table.add(label, "weight", text=f"{weight:g}")
-    last = ModelDirectory(path).best_epoch()
-    for metric, column in NOISE.items():
-        table.add(label, column, text=f"{last[f'val_{metric}']:.3g}")
+    table.add(label, "weight", text=chosen["defence"].rpartition("=")[2])
+    table.add(label, TRIED, text=tried)
     lines = ModelDirectory(path).read_metrics()
+    for metric, column in NOISE.items():
+        table.add(label, column, text=" → ".join(f"{line[f'val_{metric}']:.3g}" for line in (lines[0], lines[-1])))
     return {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
 
 
-def _chosen(run: Run, dataset: str, defence: str) -> tuple[Path, float]:
-    """Return the net that keeps most on validation images among the weights of the term, and its weight."""
-    found = []
-    for weight in WEIGHTS[run.config.scale]:
+def _chosen(run: Run, dataset: str, variant: str, candidates: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """Return the changes whose net keeps most of the validation images, and what each leaves, as a text."""
+    left: list[float | None] = []
+    for changes in candidates:
         try:
-            path = run.trained(dataset, "aligned_wca", defence=f"{defence}:alignment_weight={weight}")
+            path = run.trained(dataset, variant, **changes)
         except DivergedError:
-            continue  # a weight with which training diverges is no candidate
+            left.append(None)  # no candidate
+            continue
         evaluated = run.evaluated_at(path, [CHOOSING], EPSILON, split="validation")
-        found.append((evaluated.number(CHOOSING, RADIUS, "expected_accuracy")["value"], weight, path))
+        left.append(evaluated.number(CHOOSING, RADIUS, "expected_accuracy")["value"])
+    found = [value for value in left if value is not None]
     if not found:
-        raise DivergedError(f"every weight of the alignment term diverged with --defence={defence}")
-    _, weight, path = max(found)
-    return path, weight
+        raise DivergedError(f"every candidate diverged: {candidates}")
+    told = ", ".join("diverged" if value is None else f"{100 * value:.1f}" for value in left)
+    return candidates[left.index(max(found))], told
 
 
 def _draw(run: Run, drawn: dict[str, dict[str, list[float]]]) -> None:

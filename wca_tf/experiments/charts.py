@@ -80,7 +80,7 @@ def bar_chart(
 
 def dumbbell_chart(table: Table, directory: Path, name: str, high: str, low: str, title: str) -> None:
     """Write a chart with a line for each row of a table, from its number in column `low` to that in column `high`."""
-    ends = {column: [row[column].measured for row in table.rows.values()] for column in (low, high)}
+    ends = {column: [row.get(column, Cell()).measured for row in table.rows.values()] for column in (low, high)}
     values = {column: [100 * n["value"] if n else math.nan for n in numbers] for column, numbers in ends.items()}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.5, 1.2 + 0.24 * len(table.rows)), layout="constrained")

@@ -28,12 +28,13 @@ def add_judged_row(table: Table, run: Run, label: str, path: Path, papers_pgd: f
     worst = found.worst_judgement(attacks, RADIUS)
     table.add(label, "clean", found.number("clean", what="expected_accuracy"))
     table.add(label, PGD, found.number("pgd", RADIUS), papers_pgd)
+    table.add(label, "adaptive", found.number(net.adaptive, RADIUS, "expected_accuracy"))
     table.add(label, WORST, worst.n_query_accuracy(1))
     table.add(label, "100 queries", worst.n_query_accuracy(100))
     share = found.entry("pgd", RADIUS)["zero_gradient_share"]
     table.add(label, "zero gradients", text=f"{100 * share:.1f} %")
     if has_noise(net.model.target()):
-        twin = without_noise(run, net).worst_judgement([net.adaptive], RADIUS)
+        twin = without_noise(run, net, attacks).worst_judgement(attacks, RADIUS)
         table.add(label, TWIN, twin.n_query_accuracy(1))
         table.add(label, ADDS, text=in_points(worst.less(twin)))
     table.add(label, "images", text=str(found.results["num_examples"]))

@@ -1,5 +1,6 @@
 """The defences that the experiment `defences` compares, and the evaluations of a net that only it makes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Rival(NamedTuple):
     Attributes:
         label: the name of the row.
         claim: clean accuracy and accuracy under attack at 8/255 on CIFAR-10, as the paper quotes it or the authors do.
-        protocol: the attack of their code, as written in `--attacks`; one draw judges.
+        protocol: the attack of their code, as written in `--attacks`; one draw judges. "" where they attack nothing.
     """
 
     label: str
@@ -52,9 +53,9 @@ RIVALS: dict[str, Rival] = {
         "Adv-BNN", "82.2 / 53.6 (ResNet-18, PGD)", "pgd:relative_step_size=0.223:random_start=false:eot_samples=1"
     ),
     "se_snn": Rival("SE-SNN", "MNIST figures without numbers", "fgsm"),
-    "smoothing": Rival("smoothing", "certified in l2 only", "pgd"),
+    "smoothing": Rival("smoothing", "certified in l2 only", ""),
     "ctrw": Rival("CTRW", "16 points over plain AT (ResNet-18, PGD-20)", "single_draw"),
-    "rfd": Rival("RFD, last features", "query attacks only", "square"),
+    "rfd": Rival("RFD, last features", "query attacks only", "square:queries=1000:eot_samples=1:fresh=true"),
 }
 
 
@@ -120,22 +121,22 @@ def known_draws(run: Run, net: Net) -> list[Outcome]:
     return found
 
 
-def without_noise(run: Run, net: Net) -> Evaluated:
-    """Evaluate the net without its noise, its deterministic twin, under `adaptive`."""
-    config, examples = _images(run, net, net.adaptive)
+def without_noise(run: Run, net: Net, attacks: Sequence[str]) -> Evaluated:
+    """Evaluate the net without its noise, its deterministic twin, under attacks as written."""
+    config, examples = _images(run, net, ",".join(attacks))
     scale = tf.zeros([net.model.num_classes, 1])
     target = HeadNoiseTarget(tf.identity, net.model.noise_free_logits, scale, has_noise=False)
     report_dir, name = _directory(net, "noise_off"), f"without noise: {_digest(net.path)}"
     results = evaluate_model(target, examples.images, examples.labels, config, report_dir, name)
-    run.times.add_attacks(report_dir, results, [net.adaptive])
+    run.times.add_attacks(report_dir, results, list(attacks))
     return Evaluated(results, report_dir)
 
 
-def _images(run: Run, net: Net, attack: str) -> tuple[EvaluateConfig, Examples]:
-    """Return the configuration of an evaluation by one attack, and its images."""
+def _images(run: Run, net: Net, attacks: str) -> tuple[EvaluateConfig, Examples]:
+    """Return the configuration of an evaluation by these attacks, and its images."""
     data_dir = run.config.tfds_data_dir
     of_scale: dict[str, Any] = {"num_examples": net.images, "batch_size": run.budget.batch_size}
-    config = EvaluateConfig(attacks=attack, epsilons=EPSILON, tfds_data_dir=data_dir, **of_scale)
+    config = EvaluateConfig(attacks=attacks, epsilons=EPSILON, tfds_data_dir=data_dir, **of_scale)
     return config, load_evaluation_examples(config, ModelDirectory(net.path).train_config())
 
 

@@ -57,9 +57,12 @@ VARIANTS: dict[str, Changes] = {
 RIVALS = ("none", "wca", "rse", "pni", "l2p", "adv_bnn", "se_snn", "smoothing", "ctrw", "rfd")
 FGSM_RS = "fgsm_rs:eot_samples=1"
 _FAST: Changes = {"adversarial": "at", "adversarial_attack": FGSM_RS}
+# LeNet++ has no batch normalisation: with the authors' deviation of 0.05 the noise of Adv-BNN drowns the signal.
+RIVAL_OPTIONS = {"adv_bnn": ":deviation=0.01"}
 for _name in RIVALS[:-1]:
-    VARIANTS[f"rival_{_name}"] = {"defence": _name}
-    VARIANTS[f"rival_{_name}_at"] = {"defence": _name, **_FAST}
+    _defence = _name + RIVAL_OPTIONS.get(_name, "")
+    VARIANTS[f"rival_{_name}"] = {"defence": _defence}
+    VARIANTS[f"rival_{_name}_at"] = {"defence": _defence, **_FAST}
 for _more in ("", "_at"):  # noise at test time on a net that is already trained
     VARIANTS[f"rival_rfd{_more}"] = {"defence": "rfd", "initial_weights": f"rival_none{_more}"}
 # Rows of the experiment "adversarial".
@@ -77,8 +80,13 @@ VARIANTS |= {
     "certified_anisotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint:alignment_weight=0.01"},
     "certified_smoothing": {"backbone": "lenet5", "defence": "smoothing", "learning_rate": 1e-3},
 }
-# The rows of the experiment "alignment"; it chooses the options of "aligned_wca".
-VARIANTS |= {"aligned_none": {"defence": "none"}, "aligned_wca": {"defence": "wca", "validation_split": 0.1}}
+# The rows of the experiment "alignment"; it chooses the options of "aligned_wca". These nets have batch normalisation,
+# and train at the paper's rate for CIFAR-10. At smaller rates the paper's term showed neither of its escapes.
+_ALIGNED: Changes = {"learning_rate": 1e-2, "learning_rate_schedule": "cosine", "validation_split": 0.1}
+VARIANTS |= {
+    "aligned_none": {**_ALIGNED, "defence": "none", "backbone": "airbench93_relu"},
+    "aligned_wca": {**_ALIGNED, "defence": "wca", "backbone": "airbench93_relu"},
+}
 # The rows of the experiment "training_length", at the paper's learning rates, on a net for CIFAR-10 in minutes.
 _HELD: Changes = {"learning_rate_schedule": "constant"}
 VARIANTS |= {
@@ -90,7 +98,7 @@ VARIANTS |= {
 # The radius of Lipschitz-margin training, between the radii to certify, and the deviation that smooths images.
 MARGIN_RADII = {"digits": 0.1, "mnist": 1.0, "fashion_mnist": 0.5, "cifar10": 0.5}
 SMOOTHING_DEVIATIONS = {"digits": 0.25, "mnist": 0.5, "fashion_mnist": 0.5, "cifar10": 0.25}
-QUIET_VARIANCE = 1e-4  # the constraint on weights, almost without noise
+QUIET_VARIANCE = 1e-3  # with it the noise hardly counts: the constraint on the weights alone
 
 
 # What --scale=tiny and --scale=small change, and for which data sets otherwise.
@@ -147,7 +155,12 @@ SMALL_PLANE: Changes = {"epochs": 5}
 SMALL_CERTIFIED: Changes = {"epochs": 10, "learning_rate_schedule": "cosine", "validation_split": 0.0}
 CERTIFIED_TINY: Changes = {"image_size": 12, "epochs": 2}
 # Of both "defences" and "alignment".
-SMALL_RIVALS: Changes = {"epochs": 5, "max_train_examples": 20_000, "precision": fast_precision()}
+SMALL_RIVALS: Changes = {
+    "epochs": 8,
+    "learning_rate_schedule": "cosine",
+    "max_train_examples": 20_000,
+    "precision": fast_precision(),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,11 +269,13 @@ def _small(dataset: str, variant: str) -> Changes:
         return {"epochs": 100, "precision": fast_precision(), **smaller}
     given = VARIANTS[variant]
     changes = {**SMALL_SETS.get(dataset, SMALL), **(SMALL_PLANE if variant.startswith("plane") else {})}
+    if variant.startswith("aligned"):
+        return {**changes, **({} if dataset == "cifar10" else SMALL_RIVALS), **given}
     if dataset not in SMALL_IN_SECONDS:
         fast = SMALL_FAST if given.get("adversarial") else {}
-        own: Changes = {name: given[name] for name in ("backbone", "validation_split") if name in given}
-        return {**changes, **_by_defence(dataset, given), **fast, **own}
-    if variant.startswith(("rival", "aligned")):
+        backbone = {"backbone": given["backbone"]} if "backbone" in given else {}
+        return {**changes, **_by_defence(dataset, given), **fast, **backbone}
+    if variant.startswith("rival"):
         return {**changes, **SMALL_RIVALS}
     return {**changes, **SMALL_ADVERSARIAL} if given.get("adversarial") else changes
 

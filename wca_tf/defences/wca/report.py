@@ -16,6 +16,13 @@ from wca_tf.evaluation.report.sections import Panel, ReportSection
 from wca_tf.gaussian import covariance, margins
 
 IMAGES_AT_A_TIME = 100
+# What each form of the alignment term rewards noise along.
+REWARDED = {
+    "per_class": "the classes’ weights",
+    "centred": "the classes’ weights less their mean",
+    "pairwise": "differences of the classes’ weights",
+    "pairwise_normalised": "differences of the classes’ weights, whatever their length",
+}
 
 
 def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, average_draws: int) -> ReportSection:
@@ -36,9 +43,9 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
     features, classes = model.feature_dim, model.num_classes
     paragraphs = [
         f"Σ = LLᵀ is the covariance of the noise on the {features} features, K = WΣWᵀ that of the {classes} logits. "
-        "Training rewards noise along the classes’ weights: wᵀΣw / ‖w‖² is the variance of the noise in a weight "
-        "vector’s direction, at most the largest eigenvalue of Σ, and near the mean eigenvalue for a direction that "
-        "has nothing to do with the noise.",
+        f"Training rewards noise along {REWARDED[model.alignment]}. wᵀΣw / ‖w‖² is the variance of the noise in a "
+        "weight vector’s direction, at most the largest eigenvalue of Σ, and near the mean eigenvalue for a direction "
+        "that has nothing to do with the noise.",
         f"Here it is {text['smallest_quotient']} to {text['largest_quotient']} across classes; the largest eigenvalue "
         f"is {text['largest']}, the mean {text['mean']}. On average, {span} % of a weight vector’s squared length lies "
         f"in the span of the {told['classes']} leading eigenvectors of {features}.",
