@@ -128,7 +128,7 @@ _SMALL_FASHION_MNIST: Changes = {"epochs": 10, "learning_rate": 1e-3, "learning_
 _SMALL_CIFAR10: Changes = {
     **SMALL,
     "backbone": "airbench94_relu",
-    "epochs": 12,
+    "epochs": 16,
     "batch_size": 512,
     "augmentation": "translate_flip",
 }
