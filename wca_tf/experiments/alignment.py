@@ -9,6 +9,7 @@ from typing import Any
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
+from wca_tf.experiments.hostile import HOSTILE, add_hostile_rows
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON
@@ -42,6 +43,7 @@ def reproduce(run: Run) -> Table:
         nets = [dataclasses.replace(wca, defence=f"{defence}:alignment_weight={weight:g}") for weight in weights]
         drawn[label] = kept_rows(run, table, label, nets, partial(_add_aligned, run, dataset, label, nets), CHOOSING)
     _draw(run, drawn)
+    _attack_best(run, table, dataset, wca, drawn)
     table.notes = [
         f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with alignment weights "
         f"{', '.join(f'{weight:g}' for weight in weights)}; the best is judged. No Defense: as many seeds",
@@ -49,6 +51,7 @@ def reproduce(run: Run) -> Table:
         "noise in common: the share of the logits' variance that cancels in every answer",
         "noise over margin: the deviation of the deciding difference over the margin, on validation images",
         "both after the first and the last epoch",
+        "the last rows: every attack that may break the net of a corrected form that kept most validation images",
         f"{TWIN}: the same net without its noise, under its own worst case",
         *run.notes(dataset, [("No Defense", "aligned_none"), ("WCA-Net", "aligned_wca")], ["adaptive"]),
     ]
@@ -56,16 +59,32 @@ def reproduce(run: Run) -> Table:
 
 
 def _add_undefended(run: Run, dataset: str, nets: Sequence[TrainConfig], table: Table) -> None:
-    chosen, tried = _chosen(run, dataset, "aligned_none", [{"seed": net.seed} if net.seed else {} for net in nets])
+    chosen, _, tried = _chosen(run, dataset, "aligned_none", [{"seed": net.seed} if net.seed else {} for net in nets])
     add_judged_row(table, run, "No Defense", run.trained(dataset, "aligned_none", **chosen))
     table.add("No Defense", TRIED, text=tried)
 
 
-def _add_aligned(
-    run: Run, dataset: str, label: str, nets: Sequence[TrainConfig], table: Table
-) -> dict[str, list[float]]:
-    """Fill the row of a form of the term; return where the noise went, a number for each epoch and metric."""
-    chosen, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
+def _attack_best(run: Run, table: Table, dataset: str, wca: TrainConfig, drawn: dict[str, dict[str, Any]]) -> None:
+    """Fill the rows of a hostile attempt on the best net whose term is not the paper's, by its validation images."""
+    corrected = {label: more for label, more in drawn.items() if not label.startswith(FORMS["per_class"])}
+    best = max(corrected, key=lambda label: corrected[label]["left"])
+    defence = corrected[best]["defence"]
+
+    def fill(part: Table) -> None:
+        path = run.trained(dataset, "aligned_wca", defence=defence)
+        add_hostile_rows(part, run, best, path, run.trained(dataset, "aligned_none"))
+
+    kept_rows(run, table, "without mercy", [dataclasses.replace(wca, defence=defence)], fill, list(HOSTILE.values()))
+
+
+def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig], table: Table) -> dict[str, Any]:
+    """Fill the row of a form of the term.
+
+    Returns:
+        Where the noise went, a number for each epoch and metric; the defence chosen, and what it leaves of validation
+        images.
+    """
+    chosen, left, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
     path = run.trained(dataset, "aligned_wca", **chosen)
     add_judged_row(table, run, label, path)
     table.add(label, "weight", text=chosen["defence"].rpartition("=")[2])
@@ -73,11 +92,14 @@ def _add_aligned(
     lines = ModelDirectory(path).read_metrics()
     for metric, column in NOISE.items():
         table.add(label, column, text=" → ".join(f"{line[f'val_{metric}']:.3g}" for line in (lines[0], lines[-1])))
-    return {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
+    went = {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
+    return {**went, "defence": chosen["defence"], "left": left}
 
 
-def _chosen(run: Run, dataset: str, variant: str, candidates: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """Return the changes whose net keeps most of the validation images, and what each leaves, as a text."""
+def _chosen(
+    run: Run, dataset: str, variant: str, candidates: Sequence[dict[str, Any]]
+) -> tuple[dict[str, Any], float, str]:
+    """Return the changes whose net keeps most validation images, the share that it keeps, and of each, as a text."""
     left: list[float | None] = []
     for changes in candidates:
         try:
@@ -91,10 +113,10 @@ def _chosen(run: Run, dataset: str, variant: str, candidates: Sequence[dict[str,
     if not found:
         raise DivergedError(f"every candidate diverged: {candidates}")
     told = ", ".join("diverged" if value is None else f"{100 * value:.1f}" for value in left)
-    return candidates[left.index(max(found))], told
+    return candidates[left.index(max(found))], max(found), told
 
 
-def _draw(run: Run, drawn: dict[str, dict[str, list[float]]]) -> None:
+def _draw(run: Run, drawn: dict[str, dict[str, Any]]) -> None:
     """Draw over the epochs of training where the noise goes, a line for each net."""
     figure, axes = panels(len(NOISE), label="by epoch", shared=False)
     for axis, (metric, title) in zip(axes, NOISE.items(), strict=True):

@@ -28,6 +28,7 @@ NETS = {
     "bounded weights, almost no noise": "certified_quiet",
     "WCA-Net isotropic": "certified_isotropic",
     "WCA-Net anisotropic": "certified_anisotropic",
+    "WCA-Net pairwise": "certified_pairwise",
 }
 SMOOTHING = "smoothing, the vote"
 TRAINED_ONCE = ("cifar10",)  # otherwise three times

@@ -78,6 +78,10 @@ VARIANTS |= {
     "certified_quiet": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint"},
     "certified_isotropic": {**_LIPSCHITZ, "defence": "wca:covariance=isotropic:regularizer=constraint"},
     "certified_anisotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint:alignment_weight=0.01"},
+    "certified_pairwise": {
+        **_LIPSCHITZ,
+        "defence": "wca:regularizer=constraint:alignment_weight=0.01:alignment=pairwise",
+    },
     "certified_smoothing": {"backbone": "lenet5", "defence": "smoothing", "learning_rate": 1e-3},
 }
 # The rows of the experiment "alignment"; it chooses the options of "aligned_wca". These nets have batch normalisation,

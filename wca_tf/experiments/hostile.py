@@ -1,0 +1,73 @@
+"""A hostile attempt on one net: every attack here that may find what the usual attacks miss, and the worst of them."""
+
+from pathlib import Path
+
+from wca_tf.experiments.judged import RADIUS, WORST
+from wca_tf.experiments.paper import EPSILON
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table
+
+# What each attack is for -> the attack as written. SOURCE is the directory of the undefended net.
+SOURCE = "SOURCE"
+HOSTILE = {
+    "more steps and starts": "z_margin:steps=200:restarts=5",
+    "on the plain margin": "margin:steps=100:restarts=5",
+    "its step size adapts": "apgd_dlr:steps=300",
+    "written for noise": "apgd_ce:objective=log_error:steps=300",
+    "towards each class": "multi_targeted:objective=z_margin",
+    "from its own net without noise": "transfer:steps=100",
+    "from the undefended net": f"transfer:steps=100:source={SOURCE}",
+    "without gradients": "square:queries=5000",
+    "the cascade": "adaptive",
+}
+HOSTILE_TINY = {
+    "more steps and starts": "z_margin:steps=10:restarts=2",
+    "written for noise": "apgd_ce:objective=log_error:steps=10",
+    "towards each class": "multi_targeted:objective=z_margin:steps=3",
+    "from the undefended net": f"transfer:steps=10:source={SOURCE}",
+    "without gradients": "square:queries=50",
+}
+PIXELS, PIXELS_TINY = (
+    "n_pixel:objective=margin:population=100:generations=80",
+    "n_pixel:objective=margin:population=10:generations=2",
+)
+PIXEL_IMAGES = 100
+
+
+def hostile_attacks(scale: str, source: Path) -> dict[str, str]:
+    """Return the attacks of a scale, with the directory of the undefended net in place of `SOURCE`."""
+    attacks = HOSTILE_TINY if scale == "tiny" else HOSTILE
+    return {what: attack.replace(SOURCE, str(source)) for what, attack in attacks.items()}
+
+
+def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Path) -> None:
+    """Fill a row for each attack on the net in `path`, then the worst case over all of them, and n-pixel beside it.
+
+    Args:
+        table: gains the rows.
+        run: the run, with the number of images.
+        label: the name of the net; the rows' names begin with it.
+        path: the directory of the net.
+        source: the directory of the undefended net, from which an attack transfers.
+    """
+    attacks = hostile_attacks(run.config.scale, source)
+    found = run.evaluated_at(path, list(attacks.values()), EPSILON)
+    for what, attack in attacks.items():
+        left = found.number(attack, RADIUS, "expected_accuracy")
+        table.add(f"{label}: {what}, {_shown(attack)}", WORST, left)
+    table.add(f"{label}: the worst of all", WORST, found.worst_case(list(attacks.values()), RADIUS))
+    _add_pixels(table, run, label, path)
+
+
+def _add_pixels(table: Table, run: Run, label: str, path: Path) -> None:
+    """Fill the row of one pixel, on the margin, which is no attack in the ball."""
+    tiny = run.config.scale == "tiny"
+    attack, images = (PIXELS_TINY, run.budget.num_examples) if tiny else (PIXELS, PIXEL_IMAGES)
+    found = run.evaluated_at(path, [attack], EPSILON, num_examples=images)
+    name = f"{label}: one pixel of any colour, {images} images"
+    table.add(name, WORST, found.number(attack, None, "expected_accuracy"))
+
+
+def _shown(attack: str) -> str:
+    """Return an attack as written, without the directory of a net."""
+    return attack.partition(":source=")[0]
