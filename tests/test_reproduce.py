@@ -14,6 +14,7 @@ from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.core.machine import fast_precision
 from wca_tf.defences import parse_defence
 from wca_tf.experiments import EXPERIMENTS, headline
+from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.config import ReproduceConfig, absent_data
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.grid_search import GRID
@@ -24,13 +25,7 @@ from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import (
-    BUDGETS,
-    PAPER,
-    VARIANTS,
-    differences,
-    train_changes,
-)
+from wca_tf.experiments.settings import PAPER, VARIANTS, differences, train_changes
 from wca_tf.experiments.tables import Cell, Table, load_table, write_table
 from wca_tf.runs.config import TrainConfig
 

@@ -86,7 +86,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "adversarial": Experiment(
         "Table 6, AT and CT+AT",
-        "fast adversarial training by FGSM-RS, without and with noise, on ResNet-18 and a smaller net",
+        "fast adversarial training, without and with noise: ResNet-18 by FGSM-RS, a smaller net by PGD of two steps",
         5,
         ("cifar10",),
         choice=("cifar10", "cifar100", "svhn_cropped"),

@@ -1,4 +1,4 @@
-"""Fast adversarial training by FGSM-RS, without and with noise: what is left in the worst case."""
+"""Fast adversarial training by one or two gradient steps, without and with noise: what is left in the worst case."""
 
 from functools import partial
 
@@ -30,7 +30,8 @@ def reproduce(run: Run) -> Table:
         kept_rows(run, table, row.label, [net], fill)
     small = run.net(dataset, "none_at").backbone
     table.notes = [
-        "AT: on images attacked by FGSM-RS alone; CT+AT: on clean ones too. The paper trains with PGD",
+        "AT: on attacked images alone; CT+AT: on clean ones too. The paper trains with PGD",
+        *(f"{row.label}: attacked in training by {run.net(dataset, row.variant).adversarial_attack}" for row in ROWS),
         f"rows without ResNet-18: backbone {small}",
         f"{TWIN}: the same net without its noise, under its own worst case",
         "each net was trained once",

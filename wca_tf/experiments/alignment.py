@@ -9,7 +9,7 @@ from typing import Any
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import legend, panels, save
-from wca_tf.experiments.hostile import HOSTILE, add_hostile_rows
+from wca_tf.experiments.hostile import add_hostile_rows, hostile_attacks
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON
@@ -74,7 +74,8 @@ def _attack_best(run: Run, table: Table, dataset: str, wca: TrainConfig, drawn: 
         path = run.trained(dataset, "aligned_wca", defence=defence)
         add_hostile_rows(part, run, best, path, run.trained(dataset, "aligned_none"))
 
-    kept_rows(run, table, "without mercy", [dataclasses.replace(wca, defence=defence)], fill, list(HOSTILE.values()))
+    asked = list(hostile_attacks(run.config.scale).values())
+    kept_rows(run, table, "without mercy", [dataclasses.replace(wca, defence=defence)], fill, asked)
 
 
 def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig], table: Table) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def reproduce(run: Run) -> Table:
     table.notes = [
         "certified: the larger of C1 (the attacker sees the draw) and C2 (does not see it), for each image",
         "noise off: the certificate of the same net without its noise; it may lie above what attacks leave with noise",
-        "union bound: Theorem 1's proof for each rival, without its last step, which would leave 0",
+        "union bound: Theorem 1's proof for each rival, without its last step",
         "l∞ radii are certified by the l2 ball around them; no attack in l∞ was made",
         "s per 10,000: seconds to certify 10,000 images at all radii, extrapolated from the images certified here",
         f"by seed: nets that differ in their seed alone, certified on {'these' if _few(run) else 'all test'} images",

@@ -81,7 +81,7 @@ def _add_rival(run: Run, dataset: str, name: str, more: str, label: str, table: 
 def _add_row(table: Table, run: Run, net: Net, label: str, rival: Rival) -> Number | None:
     """Fill a row; return what twice the draws change, or `None` for a net without noise."""
     noisy, doubled = has_noise(net.model.target()), f"pgd:eot_samples={2 * net.draws}"
-    attacks = [*dict.fromkeys([*filter(None, [rival.protocol]), *STRONG, net.adaptive, net.square])]
+    attacks = [*dict.fromkeys([*STRONG, net.adaptive, net.square, *([rival.protocol] if rival.protocol else [])])]
     if is_gaussian(net.model.target()):  # before the other radius, whose page is then the one that stays
         at_larger = run.evaluated_at(net.path, [net.adaptive], "0.1", **net.asked)
         table.add(label, LARGER, at_larger.worst_case([net.adaptive], 0.1))

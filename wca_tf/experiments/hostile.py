@@ -34,10 +34,9 @@ PIXELS, PIXELS_TINY = (
 PIXEL_IMAGES = 100
 
 
-def hostile_attacks(scale: str, source: Path) -> dict[str, str]:
-    """Return the attacks of a scale, with the directory of the undefended net in place of `SOURCE`."""
-    attacks = HOSTILE_TINY if scale == "tiny" else HOSTILE
-    return {what: attack.replace(SOURCE, str(source)) for what, attack in attacks.items()}
+def hostile_attacks(scale: str) -> dict[str, str]:
+    """Return the attacks of a scale as written, with `SOURCE` for the directory of the undefended net."""
+    return HOSTILE_TINY if scale == "tiny" else HOSTILE
 
 
 def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Path) -> None:
@@ -50,7 +49,8 @@ def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Pat
         path: the directory of the net.
         source: the directory of the undefended net, from which an attack transfers.
     """
-    attacks = hostile_attacks(run.config.scale, source)
+    written = hostile_attacks(run.config.scale)
+    attacks = {what: attack.replace(SOURCE, str(source)) for what, attack in written.items()}
     found = run.evaluated_at(path, list(attacks.values()), EPSILON)
     for what, attack in attacks.items():
         left = found.number(attack, RADIUS, "expected_accuracy")

@@ -19,17 +19,11 @@ from wca_tf.evaluation.measures.criteria import Searches
 from wca_tf.evaluation.outcomes import stored_judgements, stored_worst_case
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
+from wca_tf.experiments.budgets import BUDGETS, Budget
 from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.settings import (
-    BUDGETS,
-    FOLDER,
-    VARIANTS,
-    Budget,
-    differences,
-    train_changes,
-)
+from wca_tf.experiments.settings import FOLDER, VARIANTS, differences, train_changes
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import train
 
