@@ -25,10 +25,11 @@ import keras
 from wca_tf import __version__
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.options import options_of
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
-from wca_tf.nets.backbones import BACKBONES
+from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.runs.config import TrainConfig
@@ -195,8 +196,9 @@ class ModelDirectory:
         Raises:
             InputError: as `load_model`.
         """
-        model, config = self.load_model(self.best), self.train_config()
-        lowered = BACKBONES[config.backbone].lipschitz and config.precision != "float32"
+        model = self.load_model(self.best)
+        lipschitz = isinstance(model, BottleneckNet) and model.lipschitz_bottleneck
+        lowered = lipschitz and any(layer.compute_dtype != "float32" for layer in all_layers(model.backbone))
         return inference_copy(model, "float32") if lowered else model
 
     def write_metrics(self, lines: list[dict[str, float]]) -> None:
