@@ -7,7 +7,7 @@ from attack_nets import NORMS, At, batch_of, build_attack, predictions, random_i
 
 from wca_tf.attacks.auto_pgd import checkpoint_periods
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.declarations import AutoPGD
+from wca_tf.attacks.gradient_attacks import AutoPGD
 from wca_tf.attacks.gradients import expected_gradient, survival
 from wca_tf.core.seeds import fold_in, make_seed
 

@@ -16,7 +16,7 @@ from attack_nets import (
     tanh_target,
 )
 
-from wca_tf.attacks.declarations import CarliniWagner
+from wca_tf.attacks.gradient_attacks import CarliniWagner
 from wca_tf.attacks.run import perturbed
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.margins import margin as margin_of

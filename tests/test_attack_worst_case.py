@@ -17,7 +17,7 @@ from attack_nets import (
 )
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.declarations import AutoPGD, ProjectedGradient
+from wca_tf.attacks.gradient_attacks import AutoPGD, ProjectedGradient
 from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.projected_gradient import towards_rival
 from wca_tf.core.seeds import fold_in, make_seed

@@ -12,7 +12,7 @@ from evaluation_nets import dense_net, digits
 
 import wca_tf
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.gradient_attacks import ProjectedGradient
 from wca_tf.core.errors import InputError
 from wca_tf.defences import Defence
 from wca_tf.evaluation.attack_call import attack_and_judge

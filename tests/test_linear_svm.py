@@ -8,7 +8,7 @@ from attack_nets import At, run
 from scipy.stats import norm
 from sklearn.decomposition import PCA
 
-from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.gradient_attacks import ProjectedGradient
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.data.config import DataConfig

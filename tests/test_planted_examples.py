@@ -7,7 +7,7 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.gradient_attacks import ProjectedGradient
 from wca_tf.core.seeds import make_seed
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig

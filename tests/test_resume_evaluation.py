@@ -26,7 +26,7 @@ from evaluation_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.declarations import Transfer
+from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.core.files import TEMPORARY_PREFIX
 from wca_tf.data.examples import Examples

@@ -23,8 +23,8 @@ from benchmarks.suite.plan import (
 )
 from benchmarks.suite.process import Job, Pool, serve
 from wca_tf.attacks import Attack, carlini_wagner, n_pixel, parse_attack
-from wca_tf.attacks.declarations import NPixel
 from wca_tf.attacks.n_pixel import paint
+from wca_tf.attacks.query_attacks import NPixel
 from wca_tf.attacks.run import perturbed
 from wca_tf.nets.random_net_target import RandomNetTarget
 

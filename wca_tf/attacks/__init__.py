@@ -1,15 +1,16 @@
 """Attacks by name. This module is free of TensorFlow, which an attack imports when it is called.
 
-An attack is a frozen dataclass that declares its options (declarations.py). The call `attack(model, images, labels,
-epsilon)` is a pure function: it returns adversarial images and their effect on the net (attack.py). The algorithm of an
-attack sees a `Target` (wca_tf.nets.targets), never a model. The geometry is in balls.py, the objectives that attacks
-maximise in objectives.py.
+An attack is a frozen dataclass that declares its options (gradient_attacks.py, worst_case_attacks.py,
+query_attacks.py); registry.py gives it a name. The call `attack(model, images, labels, epsilon)` is a pure function: it
+returns adversarial images and their effect on the net (attack.py). The algorithm of an attack sees a `Target`
+(wca_tf.nets.targets), never a model. The geometry is in balls.py, the objectives that attacks maximise in
+objectives.py.
 """
 
 from typing import Any
 
 from wca_tf.attacks.attack import Attack, AttackResult, BallAttack
-from wca_tf.attacks.declarations import ADAPTIVE, ATTACKS
+from wca_tf.attacks.registry import ADAPTIVE, ATTACKS
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import build_declared, class_from_outside, option, options_of, parse_options, spell
 

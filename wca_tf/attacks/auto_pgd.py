@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.balls import BALLS, Ball
 from wca_tf.attacks.batch import Batch, per_image
-from wca_tf.attacks.declarations import AutoPGD
+from wca_tf.attacks.gradient_attacks import AutoPGD
 from wca_tf.attacks.gradients import Ascent, expected_gradient, selection_survival
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target

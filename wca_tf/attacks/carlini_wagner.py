@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
-from wca_tf.attacks.declarations import CarliniWagner
+from wca_tf.attacks.gradient_attacks import CarliniWagner
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target, open_rows

@@ -5,10 +5,10 @@ import functools
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image
-from wca_tf.attacks.declarations import NPixel
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import drawn_for, mean_over_draws
 from wca_tf.attacks.objectives import survival_of
+from wca_tf.attacks.query_attacks import NPixel
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target, open_rows
 

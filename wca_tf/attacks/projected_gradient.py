@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.gradient_attacks import ProjectedGradient
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.targets import Target, is_gaussian

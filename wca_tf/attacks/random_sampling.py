@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch, per_image
-from wca_tf.attacks.declarations import RandomSampling
 from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.query_attacks import RandomSampling
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.targets import Target
 

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
-from wca_tf.attacks.declarations import Square
 from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.attacks.query_attacks import Square
 from wca_tf.core.seeds import fold_in, uniform_by_index
 from wca_tf.nets.targets import Target, open_rows
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.declarations import ProjectedGradient, Transfer
+from wca_tf.attacks.gradient_attacks import ProjectedGradient, Transfer
 from wca_tf.attacks.objectives import check_objective
 from wca_tf.attacks.projected_gradient import projected_gradient
 from wca_tf.core.errors import InputError

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from wca_tf.attacks import Attack, BallAttack, kind_of
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.declarations import Transfer
+from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
 from wca_tf.core import files

@@ -3,7 +3,7 @@
 from functools import partial
 
 from wca_tf.attacks import parse_attack, spell_attack
-from wca_tf.attacks.declarations import Adaptive
+from wca_tf.attacks.worst_case_attacks import Adaptive
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import NETS

@@ -21,7 +21,6 @@ PROTOCOL, WORST, TWIN = "authors' protocol", "worst case, expected", "noise off:
 ADDS, TWICE, LARGER, SEEDS = "the noise adds", "twice the draws", "worst case at 0.1", "worst case, 3 seeds"
 RADIUS = RADII[EPSILON]
 CHART = ("clean", PROTOCOL, WORST, TWIN)  # the columns of the chart
-OF_TWIN = ("PGD", "adaptive", "Square")
 STRONG = {"pgd": "PGD, EoT", "single_draw": "single draw", "transfer:source_objective=dlr": "transfer"}
 COLUMNS = (
     *("clean", "authors' claim", PROTOCOL, *STRONG.values(), "adaptive", "Square", "knows the draw", WORST),
@@ -48,7 +47,7 @@ def reproduce(run: Run) -> Table:
         "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
         f"{PROTOCOL}: their attack as coded, at {EPSILON} here; one draw of the noise judges; –: they attack nothing",
         "majority vote: the share of images that more than half of all draws get right, in the worst case",
-        f"noise off: the same net without its noise, under its own worst case by {', '.join(OF_TWIN)}",
+        "noise off: the same net without its noise, under its own worst case by PGD, adaptive, Square",
         f"knows the draw: {KNOWING} alone, so an upper bound; the attack knows the draw; mean of 8 draws",
         f"{SEEDS}: nets that differ in their seed alone, by adaptive alone",
         "AT: on images attacked by FGSM-RS alone, for every defence; not the authors' own recipes",

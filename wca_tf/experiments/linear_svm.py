@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn.decomposition import PCA
 
-from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.gradient_attacks import ProjectedGradient
 from wca_tf.attacks.run import perturbed
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError
 from wca_tf.core.seeds import fold_in, make_seed

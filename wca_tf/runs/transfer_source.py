@@ -5,7 +5,7 @@ import functools
 from pathlib import Path
 
 from wca_tf.attacks import Attack
-from wca_tf.attacks.declarations import Transfer
+from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.core.paths import expand_user
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.declarations import ProjectedGradient
+from wca_tf.attacks.gradient_attacks import ProjectedGradient
 from wca_tf.attacks.projected_gradient import projected_gradient
 from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, Target

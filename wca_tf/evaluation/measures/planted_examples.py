@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.declarations import CarliniWagner, NPixel, ProjectedGradient, RandomSampling, Transfer
+from wca_tf.attacks.gradient_attacks import CarliniWagner, ProjectedGradient, Transfer
+from wca_tf.attacks.query_attacks import NPixel, RandomSampling
 from wca_tf.attacks.radii import norms_of
 from wca_tf.attacks.run import perturbed, zero_gradients
 from wca_tf.core.seeds import make_seed

@@ -1,0 +1,151 @@
+"""Attacks that are the worst case of several: their options, each declared once. This module is free of TensorFlow."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from wca_tf.attacks.attack import OBJECTIVES, BallAttack, WorstCase
+from wca_tf.attacks.gradient_attacks import EACH_STEP, AutoPGD, ProjectedGradient, TowardsRival, Transfer
+from wca_tf.attacks.query_attacks import BOUND, Square
+from wca_tf.core.options import option
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from wca_tf.attacks.batch import Batch
+    from wca_tf.nets.targets import Target
+
+TARGETED_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective != "log_error")
+
+
+@dataclasses.dataclass(frozen=True)
+class RestartedPGD(WorstCase):
+    """Projected gradient from several random starts, of which the worst counts for each image.
+
+    With one start the attack is `ProjectedGradient`: every image is attacked, and no results are compared.
+    """
+
+    objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
+    steps: int = option(10, "number of gradient steps of each start")
+    relative_step_size: float = option(0.1, EACH_STEP)
+    random_start: bool = option(True, "begin at random in the ball, not at the image")
+    restarts: int = option(100, "number of starts; the worst image counts", quick=2)
+    bound: float = option(0.01, BOUND, minimum=0, maximum=1)
+
+    @property
+    def once(self) -> ProjectedGradient:
+        """The attack from a single start."""
+        shared = {name: value for name, value in self.options().items() if name not in ("restarts", "bound")}
+        return ProjectedGradient(**shared)
+
+    @property
+    def passes(self) -> int:
+        return self.steps if self.restarts == 1 else super().passes
+
+    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+        return [(self.once, self.restarts)]
+
+    def perturb(
+        self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
+    ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
+        from wca_tf.core.seeds import fold_in
+
+        if self.restarts == 1:
+            # The seed of the first of several starts, so that more starts never make the attack weaker.
+            return self.once.perturb(target, batch, epsilon, fold_in(seed, 0, 0))
+        return super().perturb(target, batch, epsilon, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoAttackRand(WorstCase):
+    """AutoAttack's `rand`: Auto-PGD on cross-entropy, then on DLR."""
+
+    steps: int = option(100, "number of gradient steps of each Auto-PGD", quick=20)
+    rho: float = option(
+        0.75, "a step size is halved when less than this share of its steps increased the objective", maximum=1
+    )
+    bound: float = option(0.01, BOUND, minimum=0, maximum=1)
+
+    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+        shared = {name: value for name, value in self.options().items() if name != "bound"}
+        return [(AutoPGD(objective=objective, **shared), 1) for objective in ("ce", "dlr")]
+
+    @property
+    def gradient_objective(self) -> str:
+        return "ce"  # the objective of its first attack
+
+
+@dataclasses.dataclass(frozen=True)
+class Adaptive(WorstCase):
+    """The attack to quote: a cascade of attacks that know the defence, and one without gradients.
+
+    The attacks run in this order, each on the images that the attacks before it did not break:
+
+    1. z_margin; for a net whose logits are not Gaussian, the margin averaged over draws;
+    2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws;
+    3. projected gradient on the margin of the net without its noise;
+    4. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
+    5. Square.
+
+    Where no net without noise is known, 3 and 4 are left out. For a net that has no noise, 4 is left out.
+    """
+
+    steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
+    apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
+    queries: int = option(1000, "number of queries of Square", quick=30)
+    bound: float = option(0.01, BOUND, minimum=0, maximum=1)
+
+    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+        from wca_tf.nets.targets import has_noise, is_gaussian
+
+        shared: dict[str, Any] = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
+        gaussian = target is None or is_gaussian(target)
+        fewest = 4 if self.targeted else 3
+        enough = target is None or (target.num_classes or fewest) >= fewest
+        dlr = "dlr" if enough else "expected_margin"
+        first = "z_margin" if gaussian else "expected_margin"
+        members: list[BallAttack] = [
+            ProjectedGradient(objective=first, steps=self.steps, **shared),
+            AutoPGD(objective=dlr, steps=self.apgd_steps, **shared),
+        ]
+        if gaussian or getattr(target, "noise_free_logits", None):
+            members.append(Transfer(source_objective="margin", steps=self.steps, **shared))
+            if target is None or has_noise(target):
+                members.append(Transfer(source_objective=dlr, steps=self.steps, **shared))
+        members.append(Square(queries=self.queries, bound=self.bound, **shared))
+        return [(member, 1) for member in members]
+
+    @property
+    def gradient_objective(self) -> str:
+        return "margin"  # it never saturates, and every net has it
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiTargeted(WorstCase):
+    """Projected gradient towards each of the other classes, the likeliest first; the worst counts for each image.
+
+    With `targeted`, towards the wanted class alone.
+    """
+
+    objective: str = option("margin", "the loss that the steps lower at the wanted class", choices=TARGETED_OBJECTIVES)
+    steps: int = option(40, "number of gradient steps towards each class")
+    relative_step_size: float = option(0.1, EACH_STEP)
+    random_start: bool = option(True, "begin at random in the ball, not at the image")
+    classes: int = option(9, "number of other classes to aim at, at most", quick=2)
+    restarts: int = option(1, "number of starts for each class")
+    bound: float = option(0.01, BOUND, minimum=0, maximum=1)
+
+    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+        own = ("classes", "restarts", "bound")
+        shared = {name: value for name, value in self.options().items() if name not in own}
+        if self.targeted:
+            return [(ProjectedGradient(**shared), self.restarts)]
+        others = (target.num_classes if target and target.num_classes else self.classes + 1) - 1
+        ranks = range(1, min(self.classes, others) + 1)
+        return [(TowardsRival(rank=rank, **shared), self.restarts) for rank in ranks]
+
+    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
+        from wca_tf.attacks.objectives import check_objective, num_classes_of
+
+        check_objective(self.objective, target, images, targeted=True)
+        num_classes_of(target, images)
