@@ -8,6 +8,7 @@ the inputs. A layer scales whichever of the two has fewer channels, because its 
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
@@ -118,13 +119,24 @@ def _check_no_activation(layer: Any) -> None:
 def _correlation_sums(kernel: tf.Tensor) -> tf.Tensor:
     """Return Σ over channels j and shifts s of |Σ K[u, i, o] K[u + s, j, o]|, [I], of a kernel [k, k, I, O].
 
-    The inner sum is over positions u and channels o: it is (Pᵀ P)_ij of the convolution P, at the shift s.
+    The inner sum is over positions u and channels o: it is (Pᵀ P)_ij of the convolution P, at the shift s. All products
+    K[u, i, o] K[v, j, o] come from one product of matrices, which is faster than a convolution of the kernel.
     """
-    height, width = kernel.shape[:2]
-    images = tf.transpose(kernel, [2, 0, 1, 3])  # each channel i as an image with O channels
-    padded = tf.pad(images, [[0, 0], [height - 1] * 2, [width - 1] * 2, [0, 0]])
-    correlation = tf.nn.conv2d(padded, tf.transpose(kernel, [0, 1, 3, 2]), 1, "VALID")
-    return tf.reduce_sum(tf.abs(correlation), axis=[1, 2, 3])
+    height, width, channels, outputs = kernel.shape
+    positions = height * width
+    rows = tf.reshape(tf.transpose(kernel, [2, 0, 1, 3]), [channels * positions, outputs])
+    products = tf.reshape(tf.matmul(rows, rows, transpose_b=True), [channels, positions, channels, positions])
+    of_pairs = tf.reshape(tf.transpose(products, [0, 2, 1, 3]), [channels**2, positions**2])
+    shifts = tf.constant(_shifts(height, width), kernel.dtype)
+    correlation = tf.reshape(tf.matmul(of_pairs, shifts), [channels, -1])
+    return tf.reduce_sum(tf.abs(correlation), axis=1)
+
+
+def _shifts(height: int, width: int) -> np.ndarray:
+    """Return for each pair of positions (u, v) of a kernel the shift v − u as a unit vector, [(H W)², shifts]."""
+    position = np.stack(np.meshgrid(range(height), range(width), indexing="ij"), axis=-1).reshape(-1, 2)
+    shift = (position[np.newaxis] - position[:, np.newaxis]).reshape(-1, 2) + (height - 1, width - 1)
+    return np.eye((2 * height - 1) * (2 * width - 1), dtype=np.float32)[shift @ (2 * width - 1, 1)]
 
 
 @keras.saving.register_keras_serializable("wca_tf")
