@@ -224,6 +224,18 @@ def test_a_temperature_alone_goes_with_every_defence(tmp_path):
     assert ModelDirectory(tmp_path / "net").last.exists()
 
 
+def test_a_nets_own_temperature_trains_as_that_of_the_loss_and_stays_in_its_answers(tmp_path):
+    few = {"image_size": 12, "backbone": "lenet5", "epochs": 1, "max_train_examples": 64, "batch_size": 32}
+    train(TrainConfig(defence="none", temperature=4.0, **few), tmp_path / "loss")
+    train(TrainConfig(defence="none:temperature=4", **few), tmp_path / "net")
+    of_loss, of_net = (ModelDirectory(tmp_path / name).load_best() for name in ("loss", "net"))
+    images = np.random.default_rng(0).uniform(size=(3, 12, 12, 1)).astype(np.float32)
+    np.testing.assert_allclose(4 * of_net.noise_free_logits(images), of_loss.noise_free_logits(images), rtol=1e-4)
+    started = TrainConfig(defence="rfd", initial_weights=str(tmp_path / "net"), **{**few, "epochs": 0})
+    with pytest.raises(InputError, match="temperature 1"):
+        train(started, tmp_path / "rfd")
+
+
 def test_an_linf_radius_is_certified_in_the_l2_ball_around_it():
     config = EvaluateConfig(certified_radii="0.5,linf:0.01,l2:1")
     radii = radii_of(config)

@@ -211,6 +211,7 @@ def test_config_round_trips(covariance):
         pixel_std=(0.2,),
         weight_decay=0.02,
         seed=3,
+        temperature=2.0,
     )
     copy = type(model).from_config(model.get_config())
     copy.build((None, 8, 8, 1))
@@ -237,9 +238,41 @@ def test_training_after_saving_and_loading_equals_uninterrupted_training(covaria
         assert np.allclose(variable, other, atol=1e-6), variable.path
 
 
+@each_covariance
+def test_a_temperature_divides_logits_weights_and_noise_alike(covariance):
+    images, _ = toy_data(5)
+    plain, cooled = (make_model(covariance, temperature=temperature) for temperature in (1.0, 8.0))
+    seed = tf.constant([1, 2])
+    np.testing.assert_array_equal(cooled.logits(images, seed), plain.logits(images, seed) / 8)
+    np.testing.assert_array_equal(cooled.noise_free_logits(images), plain.noise_free_logits(images) / 8)
+    np.testing.assert_array_equal(cooled.class_weights, plain.class_weights / 8)
+    for ours, theirs in zip(cooled.gaussian_logits(images), plain.gaussian_logits(images), strict=True):
+        np.testing.assert_array_equal(ours, theirs / 8)
+    targets = [net.target() for net in (plain, cooled)]
+    of_plain, of_cooled = (target.logits(target.features(images), seed, 3) for target in targets)
+    np.testing.assert_allclose(of_cooled, of_plain / 8, rtol=1e-5, atol=1e-6)
+
+
+def test_a_temperature_keeps_the_gradient_of_a_net_with_large_logits():
+    images, labels = toy_data(32)
+    shares = []
+    for temperature in (1.0, 5e4):
+        model = make_model("none", temperature=temperature)
+        model.classifier.set_weights([1e4 * weight for weight in model.classifier.get_weights()])
+        with tf.GradientTape() as tape:
+            pixels = tf.constant(images)
+            tape.watch(pixels)
+            logits = model.noise_free_logits(pixels)
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.argmax(logits, axis=1), logits)
+        gradient = tape.gradient(loss, pixels).numpy().reshape(len(images), -1)
+        shares.append(np.mean(np.abs(gradient).max(axis=1) == 0))
+    assert shares[0] > 0.5 and shares[1] == 0
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"covariance": "none", "temperature": 0.0}, "temperature"),
         ({"num_classes": 5}, "feature_dim"),
         ({"num_classes": 1}, "num_classes"),
         ({"covariance": "full"}, "isotropic.*full"),

@@ -20,6 +20,7 @@ class Undefended(Defence):
     feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")
     weight_decay: float = option(0.0, "l2 on the classifier's weights W, inside the loss", minimum=0)
     backbone_decay: float = option(0.0, BACKBONE_DECAY, minimum=0)
+    temperature: float = option(1.0, "the logits are W f(x) + b divided by it, in training and in answers")
 
     def build(self, request: NetRequest) -> "BottleneckNet":
         from wca_tf.nets.bottleneck_net import BottleneckNet
@@ -29,6 +30,7 @@ class Undefended(Defence):
             feature_dim=self.feature_dim,
             weight_decay=self.weight_decay,
             backbone_decay=self.backbone_decay,
+            temperature=self.temperature,
             **request.bottleneck(),
             **request.arguments(),
         )

@@ -73,7 +73,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         6,
         LARGER,
         LARGER,
-        choice=(),
+        choice=LARGER,
     ),
     "grid_search": Experiment(
         "Appendix B", "learning rate and weight decay in {1e-1 .. 1e-4}, on validation images", 16
@@ -81,13 +81,13 @@ EXPERIMENTS: dict[str, Experiment] = {
     "headline": Experiment(
         "Tables 1 and 4",
         "CIFAR-10, three seeds: the paper's attacks, and strong ones",
-        6,
+        7,
         ("cifar10",),
     ),
     "adversarial": Experiment(
         "Table 6, AT and CT+AT",
         "fast adversarial training, without and with noise: ResNet-18 by FGSM-RS, a smaller net by PGD of two steps",
-        5,
+        4,
         ("cifar10",),
         choice=("cifar10", "cifar100", "svhn_cropped"),
     ),
@@ -113,7 +113,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "training_length": Experiment(
         "not in the paper",
         "accuracy, noise and margin after 2 to 100 epochs at the paper's learning rates",
-        8,
+        10,
         ("fashion_mnist", "cifar10"),
         ("fashion_mnist", "cifar10"),
     ),

@@ -35,12 +35,25 @@ def save(figure: Figure, directory: Path, name: str) -> None:
 
 
 def panels(
-    count: int, width: float = 4.6, height: float = 3.6, label: str = "accuracy, %", shared: bool = True
+    count: int,
+    width: float = 4.6,
+    height: float = 3.6,
+    label: str = "accuracy, %",
+    shared: bool = True,
+    columns: int | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` axes side by side. Those that share a scale have 0 to 100 if `label` ends in %."""
+    """Return a figure of `count` axes side by side, or in rows of `columns`; `width` and `height` are of one.
+
+    Axes that share a scale have 0 to 100 if `label` ends in %.
+    """
+    across = columns or count
+    rows = -(-count // across)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width * count, height), layout="constrained")
-        axes = figure.subplots(1, count, sharey=shared, squeeze=False)[0]
+        figure = Figure(figsize=(width * across, height * rows), layout="constrained")
+        every = figure.subplots(rows, across, sharey=shared, squeeze=False).ravel()
+        axes, rest = every[:count], every[count:]
+        for axis in rest:
+            axis.remove()
     if label.endswith("%"):
         axes[0].set_ylim(0, 100)
     axes[0].set_ylabel(label)

@@ -1,7 +1,10 @@
 """Table 6: penalty, constraint, E1, E2, E3, AT and CT+AT."""
 
+from functools import partial
+
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.paper import CONTROL_COLUMNS, CONTROLS, E3_NOTE, EPSILON, RADII
+from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.paper import CONTROL_COLUMNS, CONTROLS, E3_NOTE, EPSILON, RADII, Row
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
@@ -11,11 +14,16 @@ def reproduce(run: Run) -> Table:
     [dataset] = run.datasets
     table = Table(f"Controls on {dataset}, epsilon = {EPSILON}: Table 6 of the paper (CIFAR-10)", [])
     for row in CONTROLS:
-        evaluated = run.evaluated(dataset, row.variant, ["fgsm", "pgd"], **row.asked)
-        for place, attack in enumerate(CONTROL_COLUMNS):
-            paper = row.paper[place] if row.paper else None
-            table.add(row.label, attack, evaluated.number(attack, RADII[EPSILON]), paper)
+        fill = partial(_add_row, run, dataset, row)
+        kept_rows(run, table, row.label, [run.net(dataset, row.variant)], fill, row.asked)
     table.notes = run.notes(dataset, CONTROLS, ["pgd"])
     table.notes.append(E3_NOTE)
     bar_chart(table, run.report_dir, "controls", ("paper, CIFAR-10", f"here, {dataset}"))
     return table
+
+
+def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
+    evaluated = run.evaluated(dataset, row.variant, ["fgsm", "pgd"], **row.asked)
+    for place, attack in enumerate(CONTROL_COLUMNS):
+        paper = row.paper[place] if row.paper else None
+        table.add(row.label, attack, evaluated.number(attack, RADII[EPSILON]), paper)

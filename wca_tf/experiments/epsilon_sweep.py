@@ -1,6 +1,9 @@
 """Figure 1: the nets of the ablation under FGSM and PGD for epsilon = 2^n/255, n = 0 .. 7."""
 
+from functools import partial
+
 from wca_tf.experiments.charts import Series, curves, legend, panels, save
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS, EPSILON, RADII
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -17,21 +20,31 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Attack strength on {dataset}: Figure 1 of the paper", ["clean"])
     paper: dict[str, Series] = {attack: {} for attack in ATTACKS}
     ours: dict[str, Series] = {attack: {} for attack in ATTACKS}
-    for place, (label, variant) in enumerate(ABLATION_LABELS):
-        evaluated = run.evaluated(dataset, variant, list(ATTACKS), ",".join(RADII))
-        for number, attack in enumerate(ATTACKS, 1):
-            row = f"{label}, {attack}"
-            printed = ABLATION_NUMBERS["cifar10"][place][number] / 100
-            paper[attack][label] = [(8.0, printed)]
-            ours[attack][label] = []
-            table.add(row, "clean", evaluated.number("clean"))
-            for text, radius in RADII.items():
-                measured = evaluated.number(attack, radius)
-                table.add(row, text, measured, printed if text == EPSILON and dataset == "cifar10" else None)
-                ours[attack][label].append((255 * radius, measured["value"]))
+    scaled = [255 * radius for radius in RADII.values()]
+    for (label, variant), numbers in zip(ABLATION_LABELS, ABLATION_NUMBERS["cifar10"], strict=True):
+        printed = {attack: number / 100 for attack, number in zip(ATTACKS, numbers[1:], strict=True)}
+        fill = partial(_add_rows, run, dataset, label, variant, printed)
+        found = kept_rows(run, table, label, [run.net(dataset, variant)], fill)
+        for attack in ATTACKS:
+            paper[attack][label] = [(8.0, printed[attack])]
+            ours[attack][label] = list(zip(scaled, found[attack], strict=True))
     table.notes = run.notes(dataset, ABLATION_LABELS, list(ATTACKS))
     _draw(run, dataset, paper, ours)
     return table
+
+
+def _add_rows(
+    run: Run, dataset: str, label: str, variant: str, printed: dict[str, float], table: Table
+) -> dict[str, list[float]]:
+    """Train a net and fill its rows; return for each attack the accuracy at each radius."""
+    evaluated = run.evaluated(dataset, variant, list(ATTACKS), ",".join(RADII))
+    for attack in ATTACKS:
+        row = f"{label}, {attack}"
+        table.add(row, "clean", evaluated.number("clean"))
+        for text, radius in RADII.items():
+            papers = printed[attack] if text == EPSILON and dataset == "cifar10" else None
+            table.add(row, text, evaluated.number(attack, radius), papers)
+    return {a: [evaluated.number(a, radius)["value"] for radius in RADII.values()] for a in ATTACKS}
 
 
 def _draw(run: Run, dataset: str, paper: dict[str, Series], ours: dict[str, Series]) -> None:

@@ -1,8 +1,10 @@
 """Every row of the ablation and the controls again, under strong attacks: what is left of the robustness."""
 
+from pathlib import Path
 from typing import Any
 
 from wca_tf.experiments.charts import bar_chart
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, CONTROLS, E3_NOTE, EPSILON, RADII, Row, ablation_rows
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -20,16 +22,25 @@ def reproduce(run: Run) -> Table:
     first, *others = run.datasets
     table = Table(f"Every variant under strong attacks, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
     for row in honest_rows():
-        add_honest_cells(table, row.label, run, first, row.variant, row.paper, **row.asked)
+        _keep_row(table, row.label, run, first, row)
     table.notes = run.notes(first, honest_rows(), ["square"])
     for dataset in others:
         for row in ablation_rows(dataset):
-            add_honest_cells(table, f"{dataset}, {row.label}", run, dataset, row.variant, row.paper)
+            _keep_row(table, f"{dataset}, {row.label}", run, dataset, row)
         table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
     table.notes.append("E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row")
     table.notes.append(E3_NOTE)
     bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"), CHART)
     return table
+
+
+def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> None:
+    """Fill a row, or take it from an earlier run."""
+
+    def fill(part: Table) -> None:
+        add_honest_cells(part, label, run, run.trained(dataset, row.variant), row.paper, **row.asked)
+
+    kept_rows(run, table, label, [run.net(dataset, row.variant)], fill, row.asked)
 
 
 def honest_rows() -> list[Row]:
@@ -46,16 +57,28 @@ def add_honest_cells(
     table: Table,
     label: str,
     run: Run,
-    dataset: str,
-    variant: str,
+    path: Path,
     paper: tuple[float, ...],
     papers_square: float | None = None,
     **asked: Any,
-) -> None:
-    """Fill a row: the paper's protocol, the suite's expected accuracies, and their worst case per image."""
+) -> list[str]:
+    """Fill a row: the paper's protocol, the suite's expected accuracies, and their worst case per image.
+
+    Args:
+        table: gains the row.
+        label: the name of the row.
+        run: the run, with the budget of the attacks.
+        path: the directory of the trained net.
+        paper: the paper's clean, FGSM and PGD accuracy, as shares; empty where the paper has none.
+        papers_square: the paper's accuracy under Square, as a share.
+        **asked: changes to the EvaluateConfig.
+
+    Returns:
+        The attacks of the worst case, as written.
+    """
     radius = RADII[EPSILON]
     suite = list(run.budget.suite)
-    evaluated = run.evaluated(dataset, variant, ["fgsm", "pgd", *suite], **asked)
+    evaluated = run.evaluated_at(path, ["fgsm", "pgd", *suite], **asked)
     theirs = dict(zip(("clean", "fgsm", "pgd"), paper, strict=False))
     for attack in ("clean", "fgsm", "pgd"):
         table.add(label, attack, evaluated.number(attack, radius), theirs.get(attack))
@@ -71,3 +94,4 @@ def add_honest_cells(
     table.add(label, QUERIES, queries)
     share = evaluated.entry("pgd", radius)["zero_gradient_share"]
     table.add(label, "zero gradients", text=f"{100 * share:.1f} %")
+    return ["fgsm", "pgd", *suite]

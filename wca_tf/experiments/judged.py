@@ -1,5 +1,6 @@
 """Rows that say what an attack leaves of a net, and what its noise adds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from wca_tf.experiments.paper import EPSILON, RADII
@@ -12,8 +13,10 @@ PGD, WORST, TWIN, ADDS = "PGD (paper)", "worst case, expected", "noise off: wors
 RADIUS = RADII[EPSILON]
 
 
-def add_judged_row(table: Table, run: Run, label: str, path: Path, papers_pgd: float | None = None) -> None:
-    """Fill a row: the paper's PGD, the worst case over it and `adaptive`, and the net without its noise.
+def add_judged_row(
+    table: Table, run: Run, label: str, path: Path, papers_pgd: float | None = None, more: Sequence[str] = ()
+) -> None:
+    """Fill a row: the paper's PGD, the worst case over it, `adaptive` and `more`, and the net without its noise.
 
     Args:
         table: gains the row.
@@ -21,14 +24,17 @@ def add_judged_row(table: Table, run: Run, label: str, path: Path, papers_pgd: f
         label: the name of the row.
         path: the directory of the trained net.
         papers_pgd: the paper's accuracy under PGD, as a share; `None` where the paper has no number.
+        more: more attacks as written, each with a column.
     """
     net = load_net(run, path)
-    attacks = ["pgd", net.adaptive]
+    attacks = ["pgd", net.adaptive, *more]
     found = run.evaluated_at(path, attacks, EPSILON, **net.asked)
     worst = found.worst_judgement(attacks, RADIUS)
     table.add(label, "clean", found.number("clean", what="expected_accuracy"))
     table.add(label, PGD, found.number("pgd", RADIUS), papers_pgd)
     table.add(label, "adaptive", found.number(net.adaptive, RADIUS, "expected_accuracy"))
+    for attack in more:
+        table.add(label, attack, found.number(attack, RADIUS, "expected_accuracy"))
     table.add(label, WORST, worst.n_query_accuracy(1))
     table.add(label, "100 queries", worst.n_query_accuracy(100))
     share = found.entry("pgd", RADIUS)["zero_gradient_share"]

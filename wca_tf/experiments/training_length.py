@@ -9,11 +9,12 @@ import tensorflow as tf
 from matplotlib import ticker
 from matplotlib.axes import Axes
 
+from wca_tf.core.errors import DivergedError
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.evaluation.runner import load_evaluation_examples
-from wca_tf.experiments.charts import Series, legend, panels, save
+from wca_tf.experiments.charts import Series, panels, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import EPSILON, RADII
 from wca_tf.experiments.run import Run
@@ -30,13 +31,15 @@ NETS = {
     "WCA-Net anisotropic": ("long_anisotropic", LONG),
     "WCA-Net isotropic": ("long_isotropic", SHORT),
     "WCA-Net as in the authors' code": ("long_official", SHORT),
+    "WCA-Net anisotropic, rate divided by 10": ("long_steps", (30,)),
 }
 TINY = (1, 2)
 IMAGES = 500
 WORST = "worst case, expected"
-# Column -> panel of the figure. The first two are accuracies in %.
-OF_NOISE = ("deviation of a logit", "margin", "noise in common", "noise over margin")
+# The columns that are panels of the figure. The first three are in %.
+OF_NOISE = ("deviation of a logit", "size of the margin", "noise in common", "noise over margin")
 PANELS = ("PGD (paper)", WORST, "zero gradients", *OF_NOISE)
+LOGARITHMIC = ("deviation of a logit", "size of the margin", "noise over margin")
 
 
 def reproduce(run: Run) -> Table:
@@ -45,18 +48,20 @@ def reproduce(run: Run) -> Table:
     for dataset in run.datasets:
         drawn: dict[str, Series] = {column: {} for column in PANELS}
         for label, (variant, epochs) in NETS.items():
-            kept = epochs if run.config.scale != "tiny" else TINY
+            kept = epochs if run.config.scale != "tiny" else TINY[-len(epochs) :]
             name, net = f"{dataset}, {label}", dataclasses.replace(run.net(dataset, variant), epochs=kept[-1])
             rows = kept_rows(run, table, name, [net], partial(_add_rows, run, dataset, variant, kept, name))
-            for epoch, numbers in zip(kept, rows, strict=True):
+            for epoch, numbers in zip(kept, rows, strict=bool(rows)):  # no rows of a run that diverged
                 for column, value in numbers.items():
                     drawn[column].setdefault(label, []).append((epoch, value))
         _draw(run, dataset, drawn)
         nets = [(label, variant) for label, (variant, _) in NETS.items()]
         table.notes += run.notes(dataset, nets, ["adaptive"])
     table.notes += [
-        "the learning rate is constant, so that a net after 10 epochs is that of a run of 10 epochs",
-        f"margin, noise over margin: of the label's logit and its nearest rival's, over {IMAGES} validation images",
+        "the learning rate is constant, so that a net after 10 epochs is that of a run of 10 epochs; rate divided by "
+        "10: after each third of the run, as the authors do",
+        "size of the margin, noise over margin: of the label's logit and its nearest rival's, without their sign, "
+        f"over {IMAGES} validation images",
         "deviation of a logit: geometric mean of the classes; noise in common cancels in every answer",
     ]
     return table
@@ -66,7 +71,11 @@ def _add_rows(
     run: Run, dataset: str, variant: str, epochs: Sequence[int], name: str, table: Table
 ) -> list[dict[str, float]]:
     """Train a net and fill a row for each number of epochs; return the numbers of the figure for each."""
-    path = run.trained(dataset, variant, snapshots=epochs, epochs=epochs[-1])
+    try:
+        path = run.trained(dataset, variant, snapshots=epochs, epochs=epochs[-1])
+    except DivergedError:
+        table.add(name, "clean", text="diverged")
+        return []
     snapshots = {epoch: ModelDirectory(path).snapshot(epoch).path for epoch in epochs}
     return [_add_row(table, run, f"{name}, {epoch} epochs", kept) for epoch, kept in snapshots.items()]
 
@@ -90,17 +99,19 @@ def _add_row(table: Table, run: Run, label: str, path: Path) -> dict[str, float]
 
 
 def _noise(run: Run, directory: ModelDirectory) -> dict[str, float]:
-    """Return the numbers of the noise on validation images; an empty dictionary for a net without noise."""
+    """Return the numbers of the noise on validation images; for a net without noise, the margin alone."""
     model = directory.load_best()
     target = model.target()
-    if not isinstance(target, HeadNoiseTarget) or not target.has_noise:
-        return {}
+    if not isinstance(target, HeadNoiseTarget):
+        raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
     asked = EvaluateConfig(split="validation", num_examples=IMAGES, tfds_data_dir=run.config.tfds_data_dir)
     examples = load_evaluation_examples(asked, directory.train_config())
     scale = target.logit_scale
     logits = model.noise_free_logits(to_float(tf.constant(examples.images)))
     deviations, distances = margins.nearest_difference(logits, tf.constant(examples.labels), scale)
     deviation, margin = float(tf.reduce_mean(deviations)), float(tf.reduce_mean(distances))
+    if not target.has_noise:
+        return {OF_NOISE[1]: margin}
     of_logits = tf.exp(tf.reduce_mean(tf.math.log(tf.norm(scale, axis=1))))
     numbers = (float(of_logits), margin, float(covariance.common_noise_share(scale)), deviation / margin)
     return dict(zip(OF_NOISE, numbers, strict=True))
@@ -108,17 +119,16 @@ def _noise(run: Run, directory: ModelDirectory) -> dict[str, float]:
 
 def _draw(run: Run, dataset: str, drawn: dict[str, Series]) -> None:
     """Draw each column over the epochs, a line for each net."""
-    figure, axes = panels(2, label="accuracy, %")
-    for axis, column in zip(axes, PANELS[:2], strict=True):
+    figure, axes = panels(len(PANELS), 3.4, 3.2, label="in %, or a number", shared=False, columns=4)
+    for axis, column in zip(axes, PANELS, strict=True):
         _lines(axis, column, drawn[column])
-    legend(axes[-1])
-    save(figure, run.report_dir, f"accuracy_{dataset}")
-    figure, axes = panels(len(PANELS) - 2, 3.4, 3.2, label="by epoch", shared=False)
-    for axis, column in zip(axes, PANELS[2:], strict=True):
-        _lines(axis, column, drawn[column])
-    names = axes[0].get_legend_handles_labels()  # of all nets; a net without noise has no line in the others
-    figure.legend(*names, loc="outside lower center", ncols=len(NETS), frameon=False)
-    save(figure, run.report_dir, f"noise_{dataset}")
+        if column in LOGARITHMIC:
+            axis.set_yscale("log")
+        elif column not in OF_NOISE:
+            axis.set_ylim(0, 100)
+    names = axes[0].get_legend_handles_labels()  # of all nets; a net without noise has no line in some panels
+    figure.legend(*names, loc="outside lower center", ncols=3, frameon=False)
+    save(figure, run.report_dir, f"training_length_{dataset}")
 
 
 def _lines(axis: Axes, title: str, series: Series) -> None:

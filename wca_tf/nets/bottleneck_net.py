@@ -19,7 +19,7 @@ DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covarian
 
 @keras.saving.register_keras_serializable("wca_tf")
 class BottleneckNet(StochasticClassifier):
-    """The net h(x) = W f(x) + b with f(x) [D] the output of a bottleneck: the undefended net, and the base of WCANet.
+    """The net h(x) = (W f(x) + b) / T with f(x) [D] the output of a bottleneck: undefended, and the base of WCANet.
 
     `fit` minimises CE + weight_decay/2 ‖W‖². The layers after the backbone are float32 under every policy.
 
@@ -33,6 +33,7 @@ class BottleneckNet(StochasticClassifier):
         seed: starts the stream of training noise, in nets with noise.
         backbone_decay: coupled l2 penalty on the kernels of backbone and bottleneck, 0 or more.
         lipschitz_bottleneck: whether the bottleneck has norm 1 at most (AOL); it then has no activation.
+        temperature: T, above 0.
 
     Call arguments:
         images: [B, H, W, channels], float, in [0, 1].
@@ -55,6 +56,7 @@ class BottleneckNet(StochasticClassifier):
         seed: int = 0,
         lipschitz_bottleneck: bool = False,
         backbone_decay: float = 0.0,
+        temperature: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, num_classes, pixel_mean, pixel_std, seed, **kwargs)
@@ -66,6 +68,8 @@ class BottleneckNet(StochasticClassifier):
         for name, decay in (("weight_decay", weight_decay), ("backbone_decay", backbone_decay)):
             if not 0 <= decay < math.inf:
                 raise InputError(f"expected {name} of 0 or more, received {decay}")
+        if not 0 < temperature < math.inf:
+            raise InputError(f"expected a temperature above 0, received {temperature}")
         if noise_layers_of(backbone):
             raise InputError("expected a backbone without layers of noise, which a NoisyNet draws for; received one")
         self.feature_dim = feature_dim
@@ -73,6 +77,7 @@ class BottleneckNet(StochasticClassifier):
         self.weight_decay = weight_decay
         self.backbone_decay = backbone_decay
         self.lipschitz_bottleneck = lipschitz_bottleneck
+        self.temperature = temperature
         dense = AOLDense if lipschitz_bottleneck else keras.layers.Dense
         self.bottleneck = dense(feature_dim, activation=bottleneck_activation, dtype="float32", name="bottleneck")
         self.noise = self.make_noise()
@@ -97,16 +102,20 @@ class BottleneckNet(StochasticClassifier):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return logits [B, C] under one draw, and the features before the noise."""
         features = self.features(images, training=training)
-        return self.classifier(self.noise(features, seed=seed) if self.noise else features), features
+        return self.logits_of(self.noise(features, seed=seed) if self.noise else features), features
+
+    def logits_of(self, features: tf.Tensor) -> tf.Tensor:
+        """Return logits [B, C] of features [B, D], with their noise, if any."""
+        return self.classifier(features) / self.temperature
 
     def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
-        return self.classifier(self.features(images))
+        return self.logits_of(self.features(images))
 
     def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return self.noise_free_logits(images), self.logit_scale
 
     def target(self) -> HeadNoiseTarget:
-        return HeadNoiseTarget(self.features, self.classifier, lambda: self.logit_scale, bool(self.noise))
+        return HeadNoiseTarget(self.features, self.logits_of, lambda: self.logit_scale, bool(self.noise))
 
     def with_backbone(self, backbone: keras.Model) -> "BottleneckNet":
         net = type(self)(backbone, **{key: value for key, value in self.get_config().items() if key != "backbone"})
@@ -135,8 +144,8 @@ class BottleneckNet(StochasticClassifier):
 
     @property
     def class_weights(self) -> tf.Tensor:
-        """W [C, D]: the logits are W f(x) + b, but for the noise."""
-        return tf.transpose(tf.convert_to_tensor(self.classifier.kernel))
+        """W / T [C, D]: the logits are W f(x) / T + b / T, but for the noise."""
+        return tf.transpose(tf.convert_to_tensor(self.classifier.kernel)) / self.temperature
 
     def lipschitz(self) -> float:
         """Return a Lipschitz constant of the features f from images in [0, 1], in l2.
@@ -172,4 +181,4 @@ class BottleneckNet(StochasticClassifier):
 
     def get_config(self) -> dict[str, Any]:
         names = ("feature_dim", "bottleneck_activation", "weight_decay", "lipschitz_bottleneck", "backbone_decay")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), **{name: getattr(self, name) for name in (*names, "temperature")}}

@@ -1,6 +1,6 @@
 """Detection of catastrophic overfitting in fast adversarial training (Wong et al., ICLR 2020).
 
-With attacks of one step, a net may learn within an epoch to resist these attacks alone. PGD then breaks it.
+With attacks of one or two steps, a net may learn within an epoch to resist these attacks alone. PGD then breaks it.
 """
 
 import dataclasses

@@ -38,9 +38,9 @@ SCHEMA = 2
 SELECTION_METRIC = "val_accuracy"
 # Flags that do not change the trained net: where the data are, and which devices share the work.
 NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
-# Flags that directories of this schema may lack: they are newer, and their defaults change nothing.
+# Flags and options of defences that directories of this schema may lack: newer ones, whose defaults change nothing.
 NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing")
-NEWER_OPTIONS = ("backbone_decay", "alignment", "alignment_weight", "features")  # the same of a defence's options
+NEWER_OPTIONS = ("backbone_decay", "temperature", "alignment", "alignment_weight", "features")
 # Directories may move: only whether one was given is compared.
 PATHS = ("initial_weights",)
 

@@ -30,6 +30,7 @@ from wca_tf.distribution.strategy import (
     synchronise_batch_normalisation,
 )
 from wca_tf.nets.backbones.airbench import PatchWhitening
+from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.loss_terms import LipschitzMargin
@@ -40,6 +41,7 @@ from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory
 from wca_tf.runs.optimizer import compile_model
 from wca_tf.runs.transfer_source import with_source
 
+FAST = 2  # gradient steps of an attack in training with which catastrophic overfitting happens
 ADAPTED = 5000  # the number of training images that layers of a backbone adapt to
 
 
@@ -184,7 +186,10 @@ def take_weights(model: StochasticClassifier, model_dir: str) -> None:
     directory = ModelDirectory(expand_user(model_dir))
     if not directory.last.exists():
         raise InputError(f"expected a finished run of bin/train in {model_dir}, to start from its net")
-    mine, theirs = (net.deterministic_layers for net in (model, directory.load_model(directory.best)))
+    source_net = directory.load_model(directory.best)
+    mine, theirs = (net.deterministic_layers for net in (model, source_net))
+    if isinstance(model, BottleneckNet) and model.temperature != getattr(source_net, "temperature", 1.0):
+        raise InputError(f"expected a net of temperature {model.temperature:g} in {model_dir}, to start from it")
     for name, layer in mine.items():
         source = theirs[name].weights if name in theirs else []
         if [weight.shape for weight in layer.weights] != [weight.shape for weight in source]:
@@ -205,7 +210,7 @@ def _fit(
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch, snapshots)
     callbacks = [*config.parsed_defence.callbacks(), recorder]
-    if config.adversarial != "none" and config.parsed_adversarial_attack.passes == 1:
+    if config.adversarial != "none" and config.parsed_adversarial_attack.passes <= FAST:
         attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
         recorder.overfitting = CatastrophicOverfitting(training, attack, epsilon, recorder.lines)
         callbacks.insert(-1, recorder.overfitting)

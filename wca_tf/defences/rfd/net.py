@@ -38,7 +38,7 @@ class RandomFeatureNet(BottleneckNet):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Return logits [B, C] under one draw, without noise in training; and the features before the classifier."""
         features = self.features(images, training=training)
-        logits = self.classifier(features)
+        logits = self.logits_of(features)
         if training:
             return logits, features
         seed = self.noise.next_seed() if seed is None else seed
@@ -50,7 +50,7 @@ class RandomFeatureNet(BottleneckNet):
     @property
     def logit_scale(self) -> tf.Tensor:
         """A = ν Vᵀ, [C, F], with V the weights from the last features to the logits."""
-        weights = tf.convert_to_tensor(self.classifier.kernel)
+        weights = tf.transpose(self.class_weights)
         if self.bottleneck_activation in (None, "linear"):
             weights = tf.matmul(tf.convert_to_tensor(self.bottleneck.kernel), weights)
         return self.deviation * tf.transpose(weights)

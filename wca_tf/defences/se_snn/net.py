@@ -55,7 +55,7 @@ class SESNNNet(BottleneckNet):
         rows = tf.shape(images)[0]
         first, shape = first_row(rows), [rows * num_replicas(), self.feature_dim]
         draw = tf.random.stateless_normal(shape, seed)[first : first + rows]  # the rows of the global batch's noise
-        return self.classifier(mean + deviation * draw), deviation
+        return self.logits_of(mean + deviation * draw), deviation
 
     def normalised_features(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return μ and σ side by side, [B, 2 D]."""
@@ -88,12 +88,11 @@ class SESNNNet(BottleneckNet):
         return {"mean_deviation": (tf.reduce_sum(weight * tf.reduce_mean(state, axis=1)), tf.reduce_sum(weight))}
 
     def _mean_logits(self, features: tf.Tensor) -> tf.Tensor:
-        return self.classifier(features[:, : self.feature_dim])
+        return self.logits_of(features[:, : self.feature_dim])
 
     def _scale(self, features: tf.Tensor) -> tf.Tensor:
         """Return A = W diag(σ(x)) of each image, [B, C, D]."""
-        weights = tf.transpose(tf.convert_to_tensor(self.classifier.kernel))
-        return weights * features[:, tf.newaxis, self.feature_dim :]
+        return self.class_weights * features[:, tf.newaxis, self.feature_dim :]
 
     def get_config(self) -> dict[str, Any]:
         names = ("entropy_weight", "log_deviation", "shift")

@@ -98,7 +98,7 @@ class WCANet(BottleneckNet):
     @property
     def logit_scale(self) -> tf.Tensor:
         """A [C, D]; the covariance of the logits is K = A Aᵀ."""
-        return covariance.logit_scale(tf.convert_to_tensor(self.classifier.kernel), self.noise.scale_tril)
+        return covariance.logit_scale(tf.transpose(self.class_weights), self.noise.scale_tril)
 
     def squared_norm(self) -> tf.Tensor:
         """Return ‖W‖² + ‖L‖², which weight decay penalises."""
@@ -129,7 +129,7 @@ class WCANet(BottleneckNet):
 
         Class j is the nearest rival of the label y.
         """
-        deviations, distances = margins.nearest_difference(self.classifier(state), labels, self.logit_scale)
+        deviations, distances = margins.nearest_difference(self.logits_of(state), labels, self.logit_scale)
         return {"noise_to_margin": (tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * distances))}
 
     def constants(self) -> dict[str, tf.Tensor]:

@@ -68,7 +68,7 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
 def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str, Any]:
     """Return the spectrum of the noise, its alignment with the weights, and its effect, as numbers and panels."""
     scale_tril = np.asarray(model.noise.scale_tril, np.float64)
-    weights = np.asarray(model.classifier.kernel, np.float64)
+    weights = np.asarray(model.class_weights, np.float64).T
     values, vectors = np.linalg.eigh(scale_tril @ scale_tril.T)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
     logit_scale = weights.T @ scale_tril
@@ -111,7 +111,7 @@ def _noise_to_margin(model: WCANet, examples: Examples, scale: np.ndarray) -> fl
     sums = np.zeros(2)
     for first in range(0, len(examples), IMAGES_AT_A_TIME):
         some = examples.take(slice(first, first + IMAGES_AT_A_TIME))
-        noise_free = model.classifier(model.features(to_float(tf.constant(some.images))))
+        noise_free = model.noise_free_logits(to_float(tf.constant(some.images)))
         pair = margins.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
         sums += [float(tf.reduce_sum(each)) for each in pair]
     return float(sums[0] / sums[1]) if sums[1] else 0.0

@@ -23,7 +23,7 @@ class OfficialAdversarialTraining(AdversarialTraining):
 
     def target(self, model: Any) -> AnyTarget:
         noisy = bool(model.noise)
-        return HeadNoiseTarget(model.normalised_features, model.classifier, lambda: model.logit_scale, noisy)
+        return HeadNoiseTarget(model.normalised_features, model.logits_of, lambda: model.logit_scale, noisy)
 
 
 @dataclasses.dataclass(frozen=True)
