@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from wca_tf.evaluation.intervals import mean_difference
+from wca_tf.experiments import honest
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.honest import CHART, add_honest_cells
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CONTROLS, EPSILON, RADII, STRONGER, Row
 from wca_tf.experiments.run import OTHER_SEEDS, Run
@@ -55,7 +55,7 @@ def reproduce(run: Run) -> Table:
         "deviation of the deciding difference over the margin; both on training images in the last epoch",
         *run.notes(dataset, [AIRBENCH, *ROWS], ["square"]),
     ]
-    shown = [*CHART, *map(WORST.format, SMALLER_RADII)]
+    shown = [*honest.CHART, *map(WORST.format, SMALLER_RADII)]
     bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"), shown)
     return table
 
@@ -76,7 +76,8 @@ def _add_row(run: Run, dataset: str, row: Row, seed: int, label: str, table: Tab
     changes: dict[str, Any] = {"seed": seed} if seed else {}  # the first net is that of the other experiments
     path = run.trained(dataset, row.variant, **changes)
     square = STRONGER.get(("square", row.variant))
-    attacks = add_honest_cells(table, label, run, path, row.paper, square[4] / 100 if square else None)
+    papers = (row.paper, square[4] / 100 if square else None) if seed == 0 else ((), None)
+    attacks = honest.add_honest_cells(table, label, run, path, *papers)
     on_all = run.evaluated_at(path, ["pgd"], num_examples=0)
     numbers = {column: on_all.number(what, RADII[EPSILON]) for what, column in ALL_IMAGES.items()}
     smaller = run.evaluated_at(path, AT_SMALLER, ",".join(SMALLER_RADII))
@@ -92,5 +93,5 @@ def _add_row(run: Run, dataset: str, row: Row, seed: int, label: str, table: Tab
             table.add(label, column, text=f"{line[metric]:.3g}")
     found = run.evaluated_at(path, attacks)
     left = found.worst_judgement(attacks, RADII[EPSILON])
-    numbers[f"worst case at {EPSILON}"] = left.n_query_accuracy(1)
+    numbers[honest.WORST] = left.n_query_accuracy(1)
     return {"numbers": numbers, "left": left.probability_correct.tolist()}
