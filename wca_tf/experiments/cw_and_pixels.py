@@ -26,7 +26,7 @@ def reproduce(run: Run) -> Table:
     table = Table(f"C&W and n-pixel on {dataset}: Table 2 of the paper (CIFAR-10)", [])
     for label, variant in NETS:
         fill = partial(_add_columns, run, dataset, label, variant)
-        attacks = [attack for attack, _ in table_2(run).values()]
+        attacks = [attack for attack, _ in _rows(run).values()]
         kept_rows(run, table, label, [run.net(dataset, variant)], fill, [images, attacks])
     table.notes = run.notes(dataset, NETS, ["cw"], num_examples=images)
     rule = PAPERS_RULE[run.config.scale]
@@ -40,7 +40,7 @@ def reproduce(run: Run) -> Table:
     return table
 
 
-def table_2(run: Run) -> dict[str, tuple[str, float | None]]:
+def _rows(run: Run) -> dict[str, tuple[str, float | None]]:
     """Return for each row its attack as written, and the paper's accuracy of WCA-Net in %, if it has one."""
     scale = run.config.scale
     cw = {f"C&W, kappa {kappa}": (f"{run.budget.written('cw')}:confidence={kappa}", v) for kappa, v in CW.items()}
@@ -50,7 +50,7 @@ def table_2(run: Run) -> dict[str, tuple[str, float | None]]:
 
 def _add_columns(run: Run, dataset: str, label: str, variant: str, table: Table) -> None:
     """Train a net and fill its columns."""
-    rows, has_numbers = table_2(run), variant == "anisotropic"
+    rows, has_numbers = _rows(run), variant == "anisotropic"
     attacks = [written for written, _ in rows.values()]
     evaluated = run.evaluated(dataset, variant, attacks, num_examples=IMAGES[run.config.scale])
     table.add("clean", label, evaluated.number("clean"), CW_CLEAN / 100 if has_numbers else None)

@@ -41,9 +41,8 @@ def reproduce(run: Run) -> Table:
             net = dataclasses.replace(run.net(dataset, "anisotropic"), **setting, **changes)
             fill = partial(_add_cells, run, dataset, rate, decay, {**setting, **changes})
             found[rate, decay] = kept_rows(run, table, f"{rate:g} {decay:g}", [net], fill)
-    papers = train_changes(dataset, "anisotropic", "paper")  # the grid's rates are not listed as differences
-    rates = {"learning_rate": papers["learning_rate"], "defence": papers["defence"]}
-    table.notes = run.notes(dataset, NETS[1:], ["pgd"], split="validation", **rates, **changes)
+    papers_rate = train_changes(dataset, "anisotropic", "paper")["learning_rate"]  # the grid's rates are no difference
+    table.notes = run.notes(dataset, NETS[1:], ["pgd"], split="validation", learning_rate=papers_rate, **changes)
     best = max((pair for pair, values in found.items() if values), key=lambda pair: found[pair] or [], default=None)
     if best:
         table.notes.append(f"best on clean images: learning rate {best[0]:g}, weight decay {best[1]:g}")
@@ -55,6 +54,7 @@ def reproduce(run: Run) -> Table:
 
 
 def _with_decay(defence: str, decay: float) -> str:
+    """Return a defence as in `--defence`, with this weight decay of the classifier and the noise."""
     name, _, options = defence.partition(":")
     return ":".join([name, f"weight_decay={decay:g}", *([options] if options else [])])
 

@@ -163,7 +163,7 @@ SMALL_SETS: dict[str, Changes] = {
     "cifar10": _SMALL_CIFAR10,
     "fashion_mnist": _SMALL_FASHION_MNIST,
     **dict.fromkeys(LARGER, {**_SMALL_FASHION_MNIST, "epochs": 2, "max_train_examples": 5_000}),
-    "cifar10_wide": {**_SMALL_FASHION_MNIST, "epochs": 1, "max_train_examples": 30_000},  # about an hour
+    "cifar10_wide": {**_SMALL_FASHION_MNIST, "epochs": 1, "max_train_examples": 30_000},  # an hour, by estimate
 }
 # Data on which LeNet++ trains in seconds an epoch, or that are cut to a few images: adversarial training by PGD.
 SMALL_IN_SECONDS = ("fashion_mnist", "mnist", *LARGER)

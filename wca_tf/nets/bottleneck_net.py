@@ -19,7 +19,7 @@ DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covarian
 
 @keras.saving.register_keras_serializable("wca_tf")
 class BottleneckNet(StochasticClassifier):
-    """The net h(x) = (W f(x) + b) / T with f(x) [D] the output of a bottleneck: undefended, and the base of WCANet.
+    """The net h(x) = (W f(x) + b) / T, with f(x) [D] the output of a bottleneck. WCANet adds noise to f(x).
 
     `fit` minimises CE + weight_decay/2 ‖W‖². The layers after the backbone are float32 under every policy.
 

@@ -41,7 +41,7 @@ from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory
 from wca_tf.runs.optimizer import compile_model
 from wca_tf.runs.transfer_source import with_source
 
-FAST = 2  # gradient steps of an attack in training with which catastrophic overfitting happens
+MAX_FAST_STEPS = 2  # an attack of so few gradient steps in training may lead to catastrophic overfitting
 ADAPTED = 5000  # the number of training images that layers of a backbone adapt to
 
 
@@ -210,7 +210,7 @@ def _fit(
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     recorder = EpochRecorder(directory, first_epoch, snapshots)
     callbacks = [*config.parsed_defence.callbacks(), recorder]
-    if config.adversarial != "none" and config.parsed_adversarial_attack.passes <= FAST:
+    if config.adversarial != "none" and config.parsed_adversarial_attack.passes <= MAX_FAST_STEPS:
         attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
         recorder.overfitting = CatastrophicOverfitting(training, attack, epsilon, recorder.lines)
         callbacks.insert(-1, recorder.overfitting)
