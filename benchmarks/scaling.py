@@ -106,7 +106,7 @@ def launch(settings: Settings, contender: str) -> dict[str, float]:
     hosts = [f"localhost:{port}" for port in free_ports(workers)]
     processes = []
     for index in range(workers):
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "TF_ENABLE_ONEDNN_OPTS": "1"}
         if contender == WORKERS:
             task = {"type": "worker", "index": index}
             environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": hosts}, "task": task})

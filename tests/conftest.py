@@ -15,6 +15,7 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as the commands do
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several processes that wait for each other are ten times slower
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
@@ -86,7 +87,7 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def command_environment() -> dict[str, str]:
     """A user's environment: nothing of what this file sets."""
-    hidden = ("TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND", "PYTHONPATH")
+    hidden = ("TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "PYTHONPATH")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -130,3 +131,16 @@ def test_an_attack_that_cannot_be_built_is_one_line_and_nothing_is_written(comma
     assert len(done.err.splitlines()) == 1, done.err
     assert done.err.startswith("error: ") and "/nowhere" in done.err
     assert contents(trained) == before
+
+
+@pytest.mark.parametrize(("given", "seen"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
+def test_commands_turn_onednn_on_unless_the_user_turns_it_off(command_environment, root, given, seen):
+    program = """
+import os, sys
+from wca_tf.cli.flags import run
+run(lambda: print(os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules), "usage")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**command_environment, **given}, cwd=root, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [seen, "False"], done  # False: before TensorFlow reads the variable

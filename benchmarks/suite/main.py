@@ -112,7 +112,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def threads_environment(threads: int) -> dict[str, str]:
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**dict.fromkeys(names, str(threads)), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**dict.fromkeys(names, str(threads)), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
 
 
 def make_workers(environment: dict[str, str]) -> dict[str, Worker]:
