@@ -8,6 +8,7 @@ from typing import Any
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
+from wca_tf.experiments.alignment_seeds import Form, add_seeds
 from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.hostile import add_hostile_rows, hostile_attacks
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
@@ -15,6 +16,7 @@ from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, MARGIN, NOTES, RATIO, noise_numbers
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.run import Run
+from wca_tf.experiments.settings import TWO_STEPS
 from wca_tf.experiments.tables import Table
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
@@ -28,12 +30,16 @@ CHOOSING = "z_margin:steps=10"
 TRIED = "validation, of each weight"
 NOISE = {"common_noise_share": COMMON, "noise_to_margin": RATIO}
 HOSTILE_ROWS = "without mercy"
+PAPERS = f"{FORMS['per_class']}, penalty, free"  # the label of the paper's own loss
 
 
 def reproduce(run: Run) -> Table:
-    """Return a table with a row for the undefended net and for each form of the term, limit and kind of features."""
-    [dataset] = run.datasets
-    table = Table(f"Alignment of what decides, on {dataset}, epsilon = {EPSILON}", [])
+    """Return a table with a row for the undefended net and for each form of the term, limit and kind of features.
+
+    The paper's form and the best corrected one are trained on the second data set too, with several seeds.
+    """
+    dataset, larger = run.datasets[0], run.datasets[-1]
+    table = Table(f"Alignment of what decides, on {dataset} and {larger}, epsilon = {EPSILON}", [])
     weights = WEIGHTS[run.config.scale]
     seeds = [dataclasses.replace(run.net(dataset, "aligned_none"), seed=seed) for seed in range(len(weights))]
     fill = partial(_add_undefended, run, dataset, seeds)
@@ -45,17 +51,28 @@ def reproduce(run: Run) -> Table:
         nets = [dataclasses.replace(wca, defence=f"{defence}:alignment_weight={weight:g}") for weight in weights]
         drawn[label] = kept_rows(run, table, label, nets, partial(_add_aligned, run, dataset, label, nets), CHOOSING)
     _draw(run, drawn)
-    _attack_best(run, table, dataset, wca, drawn, undefended)
+    best = _best_corrected(drawn)
+    _attack_best(run, table, dataset, best, drawn[best]["defence"], undefended)
+    forms = {label: {"defence": drawn[label]["defence"]} for label in (PAPERS, best)}
+    add_seeds(table, run, larger, Form("No Defense", "aligned_none", {}))
+    for label, changes in forms.items():
+        add_seeds(table, run, larger, Form(label, "aligned_wca", changes))
     table.notes = [
         f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with alignment weights "
         f"{', '.join(f'{weight:g}' for weight in weights)}; the best is judged. No Defense: as many seeds",
-        "each net was trained once: differences of two or three points between rows say nothing",
+        f"nets on {dataset} were trained once: differences of two or three points between rows say nothing",
+        f"{larger}: the alignment weights are those chosen on {dataset}; seeds: nets that differ in their seed alone; "
+        f"AT: on images attacked by {TWO_STEPS}, one net",
         *NOTES,
         f"{COMMON}, {RATIO}: after the first epoch → of the net that is judged, on all validation images",
         "the last rows: every attack that may break the undefended net, and the net of a corrected form that kept most "
         "validation images",
         f"{TWIN}: the same net without its noise, under its own worst case",
-        *run.notes(dataset, [("No Defense", "aligned_none"), ("WCA-Net", "aligned_wca")], ["adaptive"]),
+        *[
+            note
+            for each in dict.fromkeys((dataset, larger))
+            for note in run.notes(each, [("No Defense", "aligned_none"), ("WCA-Net", "aligned_wca")], ["adaptive"])
+        ],
     ]
     return table
 
@@ -68,21 +85,15 @@ def _add_undefended(run: Run, dataset: str, nets: Sequence[TrainConfig], table: 
     return chosen
 
 
-def _attack_best(
-    run: Run,
-    table: Table,
-    dataset: str,
-    wca: TrainConfig,
-    drawn: dict[str, dict[str, Any]],
-    undefended: dict[str, Any],
-) -> None:
-    """Fill the rows of a hostile attempt on the undefended net, and on the best net whose term is not the paper's.
+def _best_corrected(drawn: dict[str, dict[str, Any]]) -> str:
+    """Return the label of the net that kept most validation images, of those whose term is not the paper's."""
+    corrected = [label for label in drawn if not label.startswith(FORMS["per_class"])]
+    return max(corrected, key=lambda label: float(drawn[label]["left"]))
 
-    The best is the net that kept most validation images.
-    """
-    corrected = {label: more for label, more in drawn.items() if not label.startswith(FORMS["per_class"])}
-    best = max(corrected, key=lambda label: corrected[label]["left"])
-    defence = corrected[best]["defence"]
+
+def _attack_best(run: Run, table: Table, dataset: str, best: str, defence: str, undefended: dict[str, Any]) -> None:
+    """Fill the rows of a hostile attempt on the undefended net, and on the best net whose term is not the paper's."""
+    wca, none = run.net(dataset, "aligned_wca"), run.net(dataset, "aligned_none")
 
     def fill(part: Table) -> None:
         path = run.trained(dataset, "aligned_wca", defence=defence)
@@ -94,8 +105,8 @@ def _attack_best(
 
     asked = list(hostile_attacks(run.config.scale).values())
     kept_rows(run, table, HOSTILE_ROWS, [dataclasses.replace(wca, defence=defence)], fill, asked)
-    none = dataclasses.replace(run.net(dataset, "aligned_none"), **undefended)
-    kept_rows(run, table, f"{HOSTILE_ROWS}, No Defense", [none], fill_undefended, asked)
+    undefended_net = dataclasses.replace(none, **undefended)
+    kept_rows(run, table, f"{HOSTILE_ROWS}, No Defense", [undefended_net], fill_undefended, asked)
 
 
 def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig], table: Table) -> dict[str, Any]:

@@ -38,6 +38,7 @@ BACKBONES: dict[str, Backbone] = {
     "airbench94": Backbone("wca_tf.nets.backbones.airbench"),
     "airbench93_relu": Backbone("wca_tf.nets.backbones.airbench"),
     "airbench94_relu": Backbone("wca_tf.nets.backbones.airbench"),
+    "airbench93_half_relu": Backbone("wca_tf.nets.backbones.airbench"),
     "lipschitz_cnn": Backbone("wca_tf.nets.backbones.lipschitz_cnn", lipschitz=True),
 }
 

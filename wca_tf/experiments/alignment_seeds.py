@@ -1,0 +1,69 @@
+"""Forms of the alignment term on CIFAR-10: nets that differ in their seed, and one trained adversarially, for each."""
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+from wca_tf.core.errors import DivergedError
+from wca_tf.evaluation.intervals import Number
+from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
+from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.noise_numbers import noise_numbers
+from wca_tf.experiments.run import OTHER_SEEDS, Run
+from wca_tf.experiments.tables import Table, by_seed
+from wca_tf.runs.model_dir import ModelDirectory
+
+OF_SEEDS = ("clean", PGD, WORST, TWIN)  # the columns of the row for all seeds
+SEEDS = (0, *OTHER_SEEDS)
+
+
+class Form(NamedTuple):
+    """A net that is trained with several seeds.
+
+    Attributes:
+        label: the name of its rows.
+        variant: a key of settings.VARIANTS; with "_at" the one that is trained adversarially.
+        changes: changes to its TrainConfig.
+    """
+
+    label: str
+    variant: str
+    changes: dict[str, Any]
+
+
+def add_seeds(table: Table, run: Run, dataset: str, form: Form) -> None:
+    """Fill a row for each seed, one for all of them, and one for adversarial training."""
+    label = f"{dataset}, {form.label}"
+    found = [_kept(run, table, dataset, form, f"{label}, seed {seed}", {"seed": seed}) for seed in SEEDS]
+    for column in OF_SEEDS:
+        numbers = [net[column] for net in found if column in net]
+        if len(numbers) == len(SEEDS):  # no net diverged
+            table.add(f"{label}, {len(SEEDS)} seeds", column, text=by_seed(numbers))
+    adversarial = form._replace(variant=f"{form.variant}_at")
+    _kept(run, table, dataset, adversarial, f"{label}, AT", {})
+
+
+def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: dict[str, int]) -> dict[str, Number]:
+    """Fill a row, or take it from an earlier run; return the numbers of `OF_SEEDS`."""
+    changes = {**form.changes, **{name: value for name, value in seed.items() if value}}
+    net = dataclasses.replace(run.net(dataset, form.variant), **changes)
+    found: dict[str, Number] = kept_rows(
+        run, table, label, [net], partial(_add_row, run, dataset, form.variant, changes, label)
+    )
+    return found
+
+
+def _add_row(
+    run: Run, dataset: str, variant: str, changes: dict[str, Any], label: str, table: Table
+) -> dict[str, Number]:
+    """Train a net and fill its row; a run that diverges leaves a row that says so."""
+    try:
+        path = run.trained(dataset, variant, **changes)
+    except DivergedError:
+        table.add(label, "clean", text="diverged")
+        return {}
+    add_judged_row(table, run, label, path)
+    for column, value in noise_numbers(run, ModelDirectory(path)).items():
+        table.add(label, column, text=f"{value:.3g}")
+    cells = table.rows[label]
+    return {column: number for column in OF_SEEDS if (number := cells[column].measured if column in cells else None)}
