@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from wca_tf.evaluation.intervals import mean_difference
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, CONTROLS, E3_NOTE, EPSILON, RADII, Row, ablation_rows
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.tables import Table
+from wca_tf.experiments.tables import Table, in_points
 
+WITHOUT_NOISE = ("none", "none_at")  # the variants that the others are compared with
 WORST = "worst case, expected"
 QUERIES = "clean, 100 queries"
 CHART = ("clean", "fgsm", "pgd", WORST, QUERIES)  # the columns of the chart
@@ -21,9 +25,10 @@ def reproduce(run: Run) -> Table:
     """
     first, *others = run.datasets
     table = Table(f"Every variant under strong attacks, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
+    left: dict[tuple[str, str], list[float]] = {}
     for row in honest_rows():
-        _keep_row(table, row.label, run, first, row)
-    table.notes = run.notes(first, honest_rows(), ["square"])
+        left[row.variant, row.label] = _keep_row(table, row.label, run, first, row)
+    table.notes = [*run.notes(first, honest_rows(), ["square"]), *_gains(left)]
     for dataset in others:
         for row in ablation_rows(dataset):
             _keep_row(table, f"{dataset}, {row.label}", run, dataset, row)
@@ -34,13 +39,36 @@ def reproduce(run: Run) -> Table:
     return table
 
 
-def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> None:
-    """Fill a row, or take it from an earlier run."""
+def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> list[float]:
+    """Fill a row, or take it from an earlier run; return P(correct) of each image in the worst case."""
 
-    def fill(part: Table) -> None:
-        add_honest_cells(part, label, run, run.trained(dataset, row.variant), row.paper, **row.asked)
+    def fill(part: Table) -> list[float]:
+        path = run.trained(dataset, row.variant)
+        attacks = add_honest_cells(part, label, run, path, row.paper, **row.asked)
+        worst = run.evaluated_at(path, attacks, **row.asked).worst_judgement(attacks, RADII[EPSILON])
+        probabilities: list[float] = worst.probability_correct.tolist()
+        return probabilities
 
-    kept_rows(run, table, label, [run.net(dataset, row.variant)], fill, row.asked)
+    found: list[float] = kept_rows(run, table, label, [run.net(dataset, row.variant)], fill, row.asked)
+    return found
+
+
+def _gains(left: dict[tuple[str, str], list[float]]) -> list[str]:
+    """Return notes on the worst case of each row less that of the nets without noise, in pairs of the same image.
+
+    `left` has P(correct) of the same images in the worst case, by variant and label.
+    """
+    notes = []
+    for (variant, label), without in left.items():
+        if variant in WITHOUT_NOISE:
+            gains = {
+                other: mean_difference(np.subtract(values, without))
+                for (_, other), values in left.items()
+                if other != label
+            }
+            told = ", ".join(f"{other} {in_points(gain)}" for other, gain in gains.items())
+            notes.append(f"worst case less that of {label}, in points, paired over the images: {told}")
+    return notes
 
 
 def honest_rows() -> list[Row]:

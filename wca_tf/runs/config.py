@@ -37,7 +37,9 @@ class TrainConfig(DataConfig):
     )
     batch_size: int = flag(128, "images a step, over all devices together")
     epochs: int = flag(
-        30, "passes over the training images (paper: 600); 0 keeps the net of --initial_weights as it is", minimum=0
+        30,
+        "passes over the training images (the authors' code: 600); 0 keeps the net of --initial_weights as it is",
+        minimum=0,
     )
     augmentation: str = flag(
         "none",
