@@ -65,8 +65,8 @@ def reproduce(run: Run) -> Table:
         f"AT: on images attacked by {TWO_STEPS}, one net",
         *NOTES,
         f"{COMMON}, {RATIO}: after the first epoch → of the net that is judged, on all validation images",
-        "the last rows: every attack that may break the undefended net, and the net of a corrected form that kept most "
-        "validation images",
+        f"rows with an attack's name, on {dataset}: every attack that may break the undefended net, and the net of a "
+        "corrected form that kept most validation images",
         f"{TWIN}: the same net without its noise, under its own worst case",
         *[
             note

@@ -34,18 +34,18 @@ class Form(NamedTuple):
 def add_seeds(table: Table, run: Run, dataset: str, form: Form) -> None:
     """Fill a row for each seed, one for all of them, and one for adversarial training."""
     label = f"{dataset}, {form.label}"
-    found = [_kept(run, table, dataset, form, f"{label}, seed {seed}", {"seed": seed}) for seed in SEEDS]
+    found = [_kept(run, table, dataset, form, f"{label}, seed {seed}", seed) for seed in SEEDS]
     for column in OF_SEEDS:
         numbers = [net[column] for net in found if column in net]
         if len(numbers) == len(SEEDS):  # no net diverged
             table.add(f"{label}, {len(SEEDS)} seeds", column, text=by_seed(numbers))
     adversarial = form._replace(variant=f"{form.variant}_at")
-    _kept(run, table, dataset, adversarial, f"{label}, AT", {})
+    _kept(run, table, dataset, adversarial, f"{label}, AT")
 
 
-def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: dict[str, int]) -> dict[str, Number]:
+def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: int = 0) -> dict[str, Number]:
     """Fill a row, or take it from an earlier run; return the numbers of `OF_SEEDS`."""
-    changes = {**form.changes, **{name: value for name, value in seed.items() if value}}
+    changes = {**form.changes, **({"seed": seed} if seed else {})}  # the name of the net with seed 0 has no seed
     net = dataclasses.replace(run.net(dataset, form.variant), **changes)
     found: dict[str, Number] = kept_rows(
         run, table, label, [net], partial(_add_row, run, dataset, form.variant, changes, label)
