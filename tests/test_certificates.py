@@ -141,6 +141,15 @@ def test_noise_that_leaves_a_margin_free_certifies_nothing_by_its_shift():
     assert (bound == 0).all() and np.isinf(shift_gain(weights, scale)).all()
 
 
+@pytest.mark.parametrize("certificate", CERTIFICATES)
+def test_noise_that_all_classes_share_gives_the_deterministic_certificate(certificate):
+    features, labels, weights, bias, _ = random_head(5)
+    logits, scale = features @ weights.T + bias, np.tile(np.arange(8.0), (4, 1))
+    for change in (0.0, 0.4):
+        known = deterministic_certificate(logits, labels, weights, change)
+        np.testing.assert_array_equal(certificate(logits, labels, weights, scale, change), known)
+
+
 def test_c2_is_sound_where_the_probability_rounds_to_one():
     """Φ⁻¹ of a probability that rounds to 1 is Inf: the naive bound stays 1 at every radius."""
     caught = 0

@@ -457,6 +457,9 @@ def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path)
     assert stored["settings"]["algorithms"].pop("square")
     path.write_text(json.dumps(stored))
     kept(tmp_path, never)
+    stored["settings"]["algorithms"]["removed since"] = 1  # of no attack of today
+    path.write_text(json.dumps(stored))
+    kept(tmp_path, never)
     net.pop("epochs")  # not at its default
     path.write_text(json.dumps(stored))
     with pytest.raises(AssertionError, match="made again"):

@@ -67,8 +67,9 @@ def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any) -> dict[str, An
     budget = dataclasses.asdict(run.budget)
     algorithms = {name: attack.kind.algorithm for name, attack in ATTACKS.items()}
     experiment = run.config.experiment
-    own = {experiment: EXPERIMENTS[experiment].algorithm}
-    more = {**own, "judgement": JUDGING_ALGORITHM, "certificates": CERTIFICATES_ALGORITHM}
+    more = {experiment: EXPERIMENTS[experiment].algorithm, "judgement": JUDGING_ALGORITHM}
+    if experiment == "certificates":
+        more["certificates"] = CERTIFICATES_ALGORITHM
     settings = {"nets": described, "budget": budget, "algorithms": algorithms | more, "asked": asked}
     as_stored: dict[str, Any] = json.loads(json.dumps(settings))  # lists in place of tuples
     return as_stored
@@ -82,13 +83,15 @@ def _compared(net: dict[str, Any]) -> dict[str, Any]:
 def _same(stored: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether rows with the settings `stored` are those of today's settings.
 
-    Today may know more attacks than the rows do, and more options of training. These are at their defaults then. The
-    rows may come from another kind of machine: `OF_THE_MACHINE` does not count.
+    Today may know more attacks than the rows do, and more options of training. These are at their defaults then. An
+    algorithm that today's settings do not name does not count. The rows may come from another kind of machine:
+    `OF_THE_MACHINE` does not count.
     """
     if len(stored["nets"]) != len(settings["nets"]):
         return False
     defaults = json.loads(json.dumps(dataclasses.asdict(TrainConfig())))
     of_nets = zip(settings["nets"], stored["nets"], strict=True)
     nets = [{**{name: defaults[name] for name in net}, **_compared(kept)} for net, kept in of_nets]
-    algorithms = {**settings["algorithms"], **stored["algorithms"]}
+    today = settings["algorithms"]
+    algorithms = {name: stored["algorithms"].get(name, number) for name, number in today.items()}
     return {**stored, "nets": nets, "algorithms": algorithms} == settings

@@ -88,7 +88,7 @@ def gaussian_shift_certificate(
     """
     _check(change)
     scale, labels = np.asarray(scale, np.float64), np.asarray(labels)
-    if not scale.any():
+    if not _distances(scale).any():  # no noise, or noise that all classes share
         return deterministic_certificate(logits, labels, weights, change).astype(np.float64)
     gains = shift_gain(weights, scale)[labels]
     shifts = np.multiply(gains, change, out=np.zeros(len(labels)), where=np.full(len(labels), change > 0))

@@ -38,7 +38,7 @@ from wca_tf.gaussian.certificates import (
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import HeadNoiseTarget
 
-CERTIFICATES_ALGORITHM = 4  # increase it with every change of the numbers: stored results are made again
+CERTIFICATES_ALGORITHM = 5  # increase it with every change of the numbers: stored results are made again
 BOUNDS = {
     "known_draw": "C1: the attacker sees the draw",
     "gaussian_shift": "C2: the attacker does not see the draw",
@@ -203,7 +203,8 @@ def _row(head: Head, evaluation: Evaluation, radius: Radius) -> dict[str, Any]:
         "norm": radius.norm,
         "radius": radius.epsilon,
         **{name: mean_with_interval(values) for name, values in bounds.items()},
-        "n_query": {str(n): mean_with_interval(bounds["certificate"] ** n) for n in QUERIES},
+        "n_query": {name: {str(n): mean_with_interval(p**n) for n in QUERIES} for name, p in bounds.items()},
+        "majority": mean_with_interval(bounds["certificate"] > 0.5),
         "attacked": attacked.n_query_accuracy(1) if attacked else None,
         "violations": int(np.sum(below)),
     }
@@ -243,8 +244,9 @@ def _told(row: dict[str, Any]) -> str:
         return f"  {at}: {percent(row['vote'])} certified by the vote; abstained on {percent(row['abstained'])}"
     names = {"certificate": "certified", "deterministic": "without noise", "attacked": "left by the attacks"}
     told = ", ".join(f"{percent(row[key])} {name}" if row[key] else "not attacked" for key, name in names.items())
+    nothing = "; nothing is proved at this radius" if not row["certificate"]["value"] else ""
     wrong = f"; {row['violations']} images are BELOW their certificate: the Lipschitz constant is wrong"
-    return f"  {at}: {told}{wrong if row['violations'] else ''}"
+    return f"  {at}: {told}{nothing}{wrong if row['violations'] else ''}"
 
 
 def _votes_told(found: dict[str, Any]) -> str:
