@@ -11,12 +11,15 @@ from toy_models import convolution, make_model, toy_data
 from wca_tf.attacks import parse_attack
 from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.data.batches import to_float
+from wca_tf.data.sources import load_examples
 from wca_tf.defences import Defence
 from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.runs import epoch_recorder
+from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory, load_model
 from wca_tf.runs.training import train
@@ -251,6 +254,22 @@ def test_the_accuracy_under_pgd_is_measured_alike_whether_a_run_was_killed_or_no
         train(config, tmp_path / name)
     parts, whole = (ModelDirectory(tmp_path / name).read_metrics() for name in ("parts", "whole"))
     assert [line["robust_accuracy"] for line in parts] == [line["robust_accuracy"] for line in whole]
+
+
+def test_a_net_with_noise_in_its_layers_is_judged_by_draws_of_its_own(tmp_path, tiny_config):
+    config = dataclasses.replace(tiny_config, defence="smoothing", epochs=2)
+    train(config, tmp_path)
+    net = ModelDirectory(tmp_path).load_best()
+    examples = load_examples(config, "train")
+    probe = CatastrophicOverfitting(examples, parse_attack("fgsm_rs:eot_samples=1"), 0.05, [])
+    probe.set_model(net)
+    probe.target = net.target()
+    found = probe._accuracy(probe.probe)
+    images = to_float(tf.constant(probe.images))
+    expected = probe.probe(net, images, probe.labels, epsilon=0.05).probability_correct
+    assert 0.05 < found < 0.95  # else the test says little
+    # 256 images of 20 draws, and of the 200 draws of the judge
+    assert found == pytest.approx(expected.mean(), abs=4 * np.sqrt(0.25 / 256 / 20 + 0.25 / 256 / 200))
 
 
 # No training at all

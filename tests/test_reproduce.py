@@ -6,13 +6,17 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 from PIL import Image
 
 from wca_tf.attacks import ATTACKS
 from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.core.machine import fast_precision
+from wca_tf.data.batches import to_float
 from wca_tf.defences import parse_defence
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
@@ -24,10 +28,13 @@ from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
+from wca_tf.experiments.rivals import NOISE_IMAGES, load_net, noise_over_margin
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import OWN_RECIPES, PAPER, VARIANTS, differences, train_changes
 from wca_tf.experiments.tables import Cell, Table, load_table, write_table
+from wca_tf.gaussian.margins import nearest_difference
 from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory
 
 # Seconds each; the others train more nets, and run with --slow.
 QUICK = ("ablation",)
@@ -70,6 +77,19 @@ def check_written(directory, table):
             number = cell.get("measured")
             assert number is None or 0 <= number["value"] <= 1
     return stored
+
+
+def test_the_noise_over_the_margin_is_that_of_the_exact_covariance(trained, directory):
+    run = Run(ask(directory, "defences"))
+    net = load_net(run, trained)._replace(images=NOISE_IMAGES)
+    config = dataclasses.replace(EvaluateConfig(), num_examples=NOISE_IMAGES)
+    examples = load_evaluation_examples(config, ModelDirectory(trained).train_config())
+    target = net.model.target()
+    logits = target.noise_free_logits(target.features(to_float(tf.constant(examples.images))))
+    deviations, margins = nearest_difference(logits, tf.constant(examples.labels), target.logit_scale)
+    expected = float(tf.reduce_mean(deviations) / tf.reduce_mean(margins))
+    # A deviation from 50 draws has an error of a tenth; images share the law of the noise, and not the draws.
+    assert noise_over_margin(run, net) == pytest.approx(expected, rel=0.1)
 
 
 # Runs

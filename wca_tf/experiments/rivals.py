@@ -32,6 +32,7 @@ DEVIATIONS, MAX_COST = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0), 0.01
 FEW_IMAGES, FEW_DRAWS = 100, 20
 FEW_STEPS, FEW_QUERIES = "adaptive:steps=20:apgd_steps=40:queries=200", "square:queries=200"
 BUDGET = f"{FEW_IMAGES} images, {FEW_DRAWS} draws, {FEW_STEPS}, {FEW_QUERIES}"
+NOISE_IMAGES, NOISE_DRAWS = 100, 50  # that measure the size of the noise
 VOTING = 7  # folded into the evaluation's seed, for the draws that vote (trials.py has the other uses)
 
 
@@ -152,6 +153,23 @@ def right_votes(run: Run, net: Net, rival: Rival) -> np.ndarray:
         logits = target.logits(target.features(attacked), fold_in(seed, 1), rival.votes, tf.constant(indices))
         right.append(np.argmax(tf.reduce_mean(tf.nn.softmax(logits), axis=0), axis=1) == labels)
     return np.concatenate(right)
+
+
+def noise_over_margin(run: Run, net: Net) -> float:
+    """Return how large the noise is beside the distance to the nearest rival.
+
+    It is the standard deviation over draws of the difference between the label's logit and that of the rival with the
+    largest mean, over the size of this difference's mean. Each is a mean over clean test images.
+    """
+    config, examples = _images(run, net, KNOWING)
+    images, labels = to_float(tf.constant(examples.images[:NOISE_IMAGES])), examples.labels[:NOISE_IMAGES]
+    rows, target = np.arange(len(labels)), net.model.target()
+    seed = fold_in(make_seed(config.seed), VOTING)
+    logits = target.logits(target.features(images), seed, NOISE_DRAWS, tf.constant(rows)).numpy()
+    others = logits.mean(axis=0)
+    others[rows, labels] = -np.inf
+    differences = logits[:, rows, labels] - logits[:, rows, others.argmax(axis=1)]
+    return float(differences.std(axis=0, ddof=1).mean() / np.abs(differences.mean(axis=0)).mean())
 
 
 def without_noise(run: Run, net: Net, attacks: Sequence[str], epsilon: str = EPSILON) -> Evaluated:
