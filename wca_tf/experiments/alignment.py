@@ -10,10 +10,10 @@ from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.alignment_seeds import Form, add_seeds
 from wca_tf.experiments.charts import legend, panels, save
-from wca_tf.experiments.hostile import add_hostile_rows, hostile_attacks
+from wca_tf.experiments.hostile import add_hostile_rows, hostile_settings
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, MARGIN, NOTES, RATIO, noise_numbers
+from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, LEAST, MARGIN, NOTES, PAIRS, RATIO, noise_numbers
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import TWO_STEPS
@@ -22,51 +22,60 @@ from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 
 FORMS = {"per_class": "per class (paper)", "centred": "centred", "pairwise": "pairwise"}
-LIMITS, FEATURES = ("penalty", "constraint"), ("free", "normalised")
-# The weight of the term, chosen for each net on validation images by the accuracy that this attack leaves. Of equals
-# the first counts. The undefended net has as many seeds in place of weights.
-WEIGHTS = {"tiny": (1.0,), "small": (1.0, 0.1, 0.01, 0.001), "paper": (1.0, 0.1, 0.01, 0.001)}
+FEATURES = ("free", "normalised")
+# An option that is chosen for each row on validation images, by the accuracy that `CHOOSING` leaves. Of equals the
+# first counts. With the constraint the noise is as large as its bound allows at each of the weights, so that the bound
+# is chosen. The undefended net has as many seeds.
+CANDIDATES: dict[str, tuple[str, tuple[float, ...]]] = {
+    "penalty": ("alignment_weight", (1.0, 0.1, 0.01, 0.001)),
+    "constraint": ("max_variance", (1.0, 4.0, 16.0, 64.0)),
+}
+NUMBER_OF_CANDIDATES = {"tiny": 1, "small": 4, "paper": 4}
 CHOOSING = "z_margin:steps=10"
-TRIED = "validation, of each weight"
+TRIED = "validation, of each candidate"
 NOISE = {"common_noise_share": COMMON, "noise_to_margin": RATIO}
 HOSTILE_ROWS = "without mercy"
-PAPERS = f"{FORMS['per_class']}, penalty, free"  # the label of the paper's own loss
+PAPERS = "the paper's loss"  # per class, penalty, free features, and a weight of 1
 
 
 def reproduce(run: Run) -> Table:
     """Return a table with a row for the undefended net and for each form of the term, limit and kind of features.
 
-    The paper's form and the best corrected one are trained on the second data set too, with several seeds.
+    The paper's loss and the best corrected one are attacked without mercy, and trained on the second data set with
+    several seeds.
     """
     dataset, larger = run.datasets[0], run.datasets[-1]
     table = Table(f"Alignment of what decides, on {dataset} and {larger}, epsilon = {EPSILON}", [])
-    weights = WEIGHTS[run.config.scale]
-    seeds = [dataclasses.replace(run.net(dataset, "aligned_none"), seed=seed) for seed in range(len(weights))]
+    count = NUMBER_OF_CANDIDATES[run.config.scale]
+    seeds = [dataclasses.replace(run.net(dataset, "aligned_none"), seed=seed) for seed in range(count)]
     fill = partial(_add_undefended, run, dataset, seeds)
     undefended = kept_rows(run, table, "No Defense", seeds, fill, CHOOSING)
-    drawn, wca = {}, run.net(dataset, "aligned_wca")
-    for form, limit, features in itertools.product(FORMS, LIMITS, FEATURES):
-        label = f"{FORMS[form]}, {limit}, {features}"
-        defence = f"{wca.defence}:alignment={form}:regularizer={limit}:features={features}"
-        nets = [dataclasses.replace(wca, defence=f"{defence}:alignment_weight={weight:g}") for weight in weights]
+    drawn = {}
+    for label, nets in _rows(run, dataset).items():
         drawn[label] = kept_rows(run, table, label, nets, partial(_add_aligned, run, dataset, label, nets), CHOOSING)
     _draw(run, drawn)
     best = _best_corrected(drawn)
-    _attack_best(run, table, dataset, best, drawn[best]["defence"], undefended)
-    forms = {label: {"defence": drawn[label]["defence"]} for label in (PAPERS, best)}
+    forms = {label: {"defence": drawn[label]["defence"]} for label in (PAPERS, best) if drawn[label]["defence"]}
+    _attack_hard(run, table, dataset, Form("No Defense", "aligned_none", undefended), undefended)
+    for label, changes in forms.items():
+        _attack_hard(run, table, dataset, Form(label, "aligned_wca", changes), undefended)
     add_seeds(table, run, larger, Form("No Defense", "aligned_none", {}))
     for label, changes in forms.items():
         add_seeds(table, run, larger, Form(label, "aligned_wca", changes))
+    tried = [f"{name} {values[:count]} ({limit})" for limit, (name, values) in CANDIDATES.items()]
     table.notes = [
-        f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with alignment weights "
-        f"{', '.join(f'{weight:g}' for weight in weights)}; the best is judged. No Defense: as many seeds",
+        f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with {'; '.join(tried)}; the best is judged. No "
+        "Defense: as many seeds, each on validation images of its own",
+        f"{PAPERS}: per class, penalty, free features, and an alignment weight of 1, whatever validation images say",
+        "penalty, normalised: the weights of the classes are not bounded, so that margins may still grow",
         f"nets on {dataset} were trained once: differences of two or three points between rows say nothing",
-        f"{larger}: the alignment weights are those chosen on {dataset}; seeds: nets that differ in their seed alone; "
+        f"{larger}: the options are those chosen on {dataset}; seeds: nets that differ in their seed alone; "
         f"AT: on images attacked by {TWO_STEPS}, one net",
         *NOTES,
         f"{COMMON}, {RATIO}: after the first epoch → of the net that is judged, on all validation images",
-        f"rows with an attack's name, on {dataset}: every attack that may break the undefended net, and the net of a "
-        "corrected form that kept most validation images",
+        f"rows with an attack's name, on {dataset}: every attack that may break the undefended net, the net of "
+        f"{PAPERS}, and the net of a corrected form that kept most validation images. Attacks in rounds leave an image "
+        "alone once P(correct) is 0.01 or less",
         f"{TWIN}: the same net without its noise, under its own worst case",
         *[
             note
@@ -87,43 +96,58 @@ def _add_undefended(run: Run, dataset: str, nets: Sequence[TrainConfig], table: 
 
 def _best_corrected(drawn: dict[str, dict[str, Any]]) -> str:
     """Return the label of the net that kept most validation images, of those whose term is not the paper's."""
-    corrected = [label for label in drawn if not label.startswith(FORMS["per_class"])]
+    corrected = [label for label in drawn if not label.startswith((PAPERS, FORMS["per_class"]))]
     return max(corrected, key=lambda label: float(drawn[label]["left"]))
 
 
-def _attack_best(run: Run, table: Table, dataset: str, best: str, defence: str, undefended: dict[str, Any]) -> None:
-    """Fill the rows of a hostile attempt on the undefended net, and on the best net whose term is not the paper's."""
-    wca, none = run.net(dataset, "aligned_wca"), run.net(dataset, "aligned_none")
+def _rows(run: Run, dataset: str) -> dict[str, list[TrainConfig]]:
+    """Return the candidates of each row with noise; the paper's loss, with a weight of 1, has a row of its own."""
+    wca = run.net(dataset, "aligned_wca")
+    rows: dict[str, list[TrainConfig]] = {}
+    for form, limit, features in itertools.product(FORMS, CANDIDATES, FEATURES):
+        defence = f"{wca.defence}:alignment={form}:regularizer={limit}:features={features}"
+        option, values = CANDIDATES[limit]
+        texts = [f"{defence}:{option}={value:g}" for value in values[: NUMBER_OF_CANDIDATES[run.config.scale]]]
+        nets = [dataclasses.replace(wca, defence=text) for text in texts]
+        if not rows:
+            rows[PAPERS] = nets[:1]
+        rows[f"{FORMS[form]}, {limit}, {features}"] = nets
+    return rows
+
+
+def _attack_hard(run: Run, table: Table, dataset: str, form: Form, undefended: dict[str, Any]) -> None:
+    """Fill the rows of a hostile attempt on a net; attacks transfer from the net with the changes `undefended`."""
 
     def fill(part: Table) -> None:
-        path = run.trained(dataset, "aligned_wca", defence=defence)
-        add_hostile_rows(part, run, best, path, run.trained(dataset, "aligned_none", **undefended))
+        source = run.trained(dataset, "aligned_none", **undefended)
+        add_hostile_rows(part, run, form.label, run.trained(dataset, form.variant, **form.changes), source)
 
-    def fill_undefended(part: Table) -> None:
-        path = run.trained(dataset, "aligned_none", **undefended)
-        add_hostile_rows(part, run, "No Defense", path, path)
-
-    asked = list(hostile_attacks(run.config.scale).values())
-    kept_rows(run, table, HOSTILE_ROWS, [dataclasses.replace(wca, defence=defence)], fill, asked)
-    undefended_net = dataclasses.replace(none, **undefended)
-    kept_rows(run, table, f"{HOSTILE_ROWS}, No Defense", [undefended_net], fill_undefended, asked)
+    nets = [
+        dataclasses.replace(run.net(dataset, variant), **changes)
+        for variant, changes in ((form.variant, form.changes), ("aligned_none", undefended))
+    ]
+    kept_rows(run, table, f"{HOSTILE_ROWS}, {form.label}", nets, fill, hostile_settings(run.config.scale))
 
 
 def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig], table: Table) -> dict[str, Any]:
     """Fill the row of a form of the term.
 
     Returns:
-        Where the noise went, a number for each epoch and metric; the defence chosen, and what it leaves of validation
-        images.
+        Where the noise went, a number for each epoch and metric; the defence chosen, "" where every candidate diverged,
+        and what it leaves of validation images.
     """
-    chosen, left, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
+    try:
+        chosen, left, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
+    except DivergedError:
+        table.add(label, "clean", text="diverged")
+        return {**{metric: [] for metric in NOISE}, "defence": "", "left": -1.0}
     path = run.trained(dataset, "aligned_wca", **chosen)
     add_judged_row(table, run, label, path)
-    table.add(label, "weight", text=chosen["defence"].rpartition("=")[2])
+    table.add(label, "chosen", text=chosen["defence"].rpartition(":")[2])
     table.add(label, TRIED, text=tried)
     directory = ModelDirectory(path)
     lines, numbers = directory.read_metrics(), noise_numbers(run, directory)
-    for column in (DEVIATION, MARGIN):
+    for column in (DEVIATION, PAIRS, LEAST, MARGIN):
         table.add(label, column, text=f"{numbers[column]:.3g}")
     for metric, column in NOISE.items():
         ends = [line[f"val_{metric}"] for line in (lines[0], directory.best_epoch())]
@@ -158,6 +182,8 @@ def _draw(run: Run, drawn: dict[str, dict[str, Any]]) -> None:
     for axis, (metric, title) in zip(axes, NOISE.items(), strict=True):
         axis.set_title(title)
         axis.set_xlabel("epoch")
+        if title == RATIO:
+            axis.set_yscale("log")
         for number, (label, values_of) in enumerate(drawn.items()):
             values = values_of[metric]
             style: dict[str, Any] = {

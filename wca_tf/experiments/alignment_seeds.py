@@ -1,19 +1,27 @@
 """Forms of the alignment term on CIFAR-10: nets that differ in their seed, and one trained adversarially, for each."""
 
 import dataclasses
+import itertools
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from wca_tf.attacks.radii import parse_radii
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.intervals import Number
 from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import noise_numbers
+from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, by_seed
+from wca_tf.nets.targets import has_noise
 from wca_tf.runs.model_dir import ModelDirectory
 
-OF_SEEDS = ("clean", PGD, WORST, TWIN)  # the columns of the row for all seeds
+# At these radii too, by `adaptive`: at 8/255 little may be left of nets that were trained on clean images.
+SMALLER = ("1/255", "2/255")
+AT_SMALLER = {epsilon: (f"worst case at {epsilon}", f"noise off: at {epsilon}") for epsilon in SMALLER}
+OF_SEEDS = ("clean", PGD, WORST, TWIN, *itertools.chain(*AT_SMALLER.values()))  # the columns of the row for all seeds
 SEEDS = (0, *OTHER_SEEDS)
 
 
@@ -47,9 +55,8 @@ def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: in
     """Fill a row, or take it from an earlier run; return the numbers of `OF_SEEDS`."""
     changes = {**form.changes, **({"seed": seed} if seed else {})}  # the name of the net with seed 0 has no seed
     net = dataclasses.replace(run.net(dataset, form.variant), **changes)
-    found: dict[str, Number] = kept_rows(
-        run, table, label, [net], partial(_add_row, run, dataset, form.variant, changes, label)
-    )
+    fill = partial(_add_row, run, dataset, form.variant, changes, label)
+    found: dict[str, Number] = kept_rows(run, table, label, [net], fill, list(SMALLER))
     return found
 
 
@@ -63,7 +70,20 @@ def _add_row(
         table.add(label, "clean", text="diverged")
         return {}
     add_judged_row(table, run, label, path)
+    _add_smaller_radii(table, run, label, path)
     for column, value in noise_numbers(run, ModelDirectory(path)).items():
         table.add(label, column, text=f"{value:.3g}")
     cells = table.rows[label]
     return {column: number for column in OF_SEEDS if (number := cells[column].measured if column in cells else None)}
+
+
+def _add_smaller_radii(table: Table, run: Run, label: str, path: Path) -> None:
+    """Fill the columns of the smaller radii: what `adaptive` leaves of the net, and of the net without its noise."""
+    net = load_net(run, path)
+    for epsilon, (column, noise_off) in AT_SMALLER.items():
+        radius = parse_radii(epsilon)[0].epsilon
+        found = run.evaluated_at(path, [net.adaptive], epsilon, **net.asked)
+        table.add(label, column, found.worst_case([net.adaptive], radius))
+        if has_noise(net.model.target()):
+            twin = without_noise(run, net, [net.adaptive], epsilon)
+            table.add(label, noise_off, twin.worst_case([net.adaptive], radius))

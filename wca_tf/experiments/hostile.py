@@ -1,22 +1,26 @@
 """A hostile attempt on one net: every attack here that may find what the usual attacks miss, and the worst of them."""
 
 from pathlib import Path
+from typing import Any
 
-from wca_tf.experiments.judged import RADIUS, WORST
+from wca_tf.experiments.judged import ADDS, RADIUS, WORST
 from wca_tf.experiments.paper import EPSILON
+from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.tables import Table
+from wca_tf.experiments.tables import Table, in_points
 from wca_tf.nets.targets import has_noise
-from wca_tf.runs.model_dir import ModelDirectory
 
 # What each attack is for -> the attack as written. SOURCE is the directory of the undefended net.
 SOURCE = "SOURCE"
 HOSTILE = {
+    "the paper's attack": "pgd",
     "more steps and starts": "z_margin:steps=200:restarts=5",
     "on the plain margin": "margin:steps=100:restarts=5",
     "its step size adapts": "apgd_dlr:steps=300",
+    "the same on the z-margin": "apgd_ce:objective=z_margin:steps=300",
+    "the same on the plain margin": "apgd_ce:objective=margin:steps=300",
     "written for noise": "apgd_ce:objective=log_error:steps=300",
-    "towards each class": "multi_targeted:objective=z_margin",
+    "towards each class": "multi_targeted:objective=z_margin:steps=100",
     "from its own net without noise": "transfer:steps=100",
     "from the undefended net": f"transfer:steps=100:source={SOURCE}",
     "without gradients": "square:queries=5000",
@@ -42,8 +46,15 @@ def hostile_attacks(scale: str) -> dict[str, str]:
     return HOSTILE_TINY if scale == "tiny" else HOSTILE
 
 
+def hostile_settings(scale: str) -> list[Any]:
+    """Return what the rows follow from besides the nets, as JSON."""
+    return [list(hostile_attacks(scale).values()), PIXELS, PIXEL_IMAGES, list(FOR_NOISE)]
+
+
 def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Path) -> None:
     """Fill a row for each attack on the net in `path`, then the worst case over all of them, and n-pixel beside it.
+
+    A net with noise has a row without its noise too, under the same attacks but those that are about noise.
 
     Args:
         table: gains the rows.
@@ -52,7 +63,8 @@ def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Pat
         path: the directory of the net.
         source: the directory of the undefended net, from which an attack transfers.
     """
-    noisy = has_noise(ModelDirectory(path).load_best().target())
+    net = load_net(run, path)
+    noisy = has_noise(net.model.target())
     written = {
         what: attack for what, attack in hostile_attacks(run.config.scale).items() if noisy or what not in FOR_NOISE
     }
@@ -62,6 +74,12 @@ def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Pat
         left = found.number(attack, RADIUS, "expected_accuracy")
         table.add(f"{label}: {what}, {_shown(attack)}", WORST, left)
     table.add(f"{label}: the worst of all", WORST, found.worst_case(list(attacks.values()), RADIUS))
+    if noisy:
+        alike = [attack for what, attack in attacks.items() if what not in FOR_NOISE]
+        worst, twin = found.worst_judgement(list(attacks.values()), RADIUS), without_noise(run, net, alike)
+        name = f"{label}: the worst of all, noise off"
+        table.add(name, WORST, twin.worst_case(alike, RADIUS))
+        table.add(name, ADDS, text=in_points(worst.less(twin.worst_judgement(alike, RADIUS))))
     _add_pixels(table, run, label, path)
 
 

@@ -1,5 +1,6 @@
 """Where a net's noise goes: its size, that of the margin, and the part of it that all classes share."""
 
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.data.batches import to_float
@@ -12,11 +13,12 @@ from wca_tf.runs.model_dir import ModelDirectory
 
 IMAGES = 500
 DEVIATION, MARGIN, COMMON, RATIO = "deviation of a logit", "size of the margin", "noise in common", "noise over margin"
+PAIRS, LEAST = "deviation of a difference", "least deviation of a difference"
 NOTES = [
     f"{MARGIN}, {RATIO}: of the label's logit and its nearest rival's, without their sign, over {IMAGES} validation "
     "images",
-    f"{DEVIATION}: geometric mean of the classes; {COMMON}: the share of the logits' variance that cancels in every "
-    "answer",
+    f"{DEVIATION}, {PAIRS}: geometric mean of the classes, and of all pairs of classes; {COMMON}: the share of the "
+    "logits' variance that cancels in every answer",
 ]
 
 
@@ -38,6 +40,13 @@ def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:
     deviation, margin = float(tf.reduce_mean(deviations)), float(tf.reduce_mean(distances))
     if not target.has_noise:
         return {MARGIN: margin}
-    of_logits = float(tf.exp(tf.reduce_mean(tf.math.log(tf.norm(scale, axis=1)))))
+    pairs = covariance.logit_difference_scale(scale).numpy()[np.triu_indices(len(scale), 1)]
+    of_logits = np.linalg.norm(scale.numpy(), axis=1)
     common = float(covariance.common_noise_share(scale))
-    return {DEVIATION: of_logits, MARGIN: margin, COMMON: common, RATIO: deviation / margin}
+    geometric = {DEVIATION: _geometric_mean(of_logits), PAIRS: _geometric_mean(pairs)}
+    return {**geometric, LEAST: float(pairs.min()), MARGIN: margin, COMMON: common, RATIO: deviation / margin}
+
+
+def _geometric_mean(values: np.ndarray) -> float:
+    """Return the geometric mean of numbers of 0 or more; 0 where one of them is 0."""
+    return float(np.exp(np.log(values).mean())) if values.all() else 0.0

@@ -96,7 +96,14 @@ VARIANTS["none_airbench"] = {
     "augmentation": "translate_flip",
 }
 # These have a recipe of their own at every scale. Notes say how it differs from the paper's recipe of another variant.
-OWN_RECIPES = {"fast_none": "none_at", "none_airbench": "none"}
+OWN_RECIPES = {
+    "fast_none": "none_at",
+    "none_airbench": "none",
+    "aligned_none": "none",
+    "aligned_wca": "anisotropic",
+    "aligned_none_at": "none_at",
+    "aligned_wca_at": "at",
+}
 # The rows of the experiment "certificates": nets with 1-Lipschitz features, and randomised smoothing.
 # max_variance and alignment_weight are added for each data set. With weights of norm 4 the margins of unit features
 # count four times in the loss, as at a temperature of 1/4 (Prach & Lampert, 2022).
