@@ -176,6 +176,16 @@ def test_the_papers_regularisers_are_least_for_noise_of_one_direction(classes):
         assert least == pytest.approx(expected, abs=1e-6) and share > 1 - 1e-6
 
 
+@pytest.mark.parametrize("classes", [4, 6])
+def test_noise_of_two_signs_is_as_good_for_the_centred_term_and_leaves_pairs_without_noise(classes):
+    decay = 0.3
+    rows = np.outer(np.resize([1.0, -1.0], classes), np.eye(classes)[0]) * 2 * math.sqrt(classes) / decay
+    squares = np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)
+    value = -np.log(squares).sum() + decay * np.linalg.norm(rows, "nuc")
+    assert value == pytest.approx(2 * classes - classes * math.log(4 * classes / decay**2))
+    assert (rows[0] == rows[2]).all()
+
+
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 10])
 def test_pairs_are_least_for_classes_at_the_zeros_of_hermites_polynomial(classes):
     decay, numbers = 0.3, np.arange(1, classes + 1)
@@ -185,6 +195,10 @@ def test_pairs_are_least_for_classes_at_the_zeros_of_hermites_polynomial(classes
     places = zeros / np.linalg.norm(zeros)
     pairs = itertools.combinations(places, 2)
     assert np.mean([math.log((p - q) ** 2) for p, q in pairs]) == pytest.approx(mean)
+    circle = np.exp(2j * np.pi * numbers / classes) / math.sqrt(2 * classes)  # of nuclear norm 1
+    of_circle = np.mean([math.log(abs(p - q) ** 2) for p, q in itertools.combinations(circle, 2)])
+    assert np.linalg.norm(np.stack([circle.real, circle.imag]), "nuc") == pytest.approx(1) or classes == 2
+    assert classes != 10 or classes * (mean - of_circle) == pytest.approx(2.53, abs=0.01)
     for seed in range(12):
         least, share = least_found(classes, True, decay, seed)
         assert least == pytest.approx(expected, abs=1e-6) and share > 1 - 1e-6
