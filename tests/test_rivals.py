@@ -310,7 +310,7 @@ def test_each_defence_is_trained_on_attacked_images_attacked_and_exported(text, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["l2p", "adv_bnn", "ctrw", "se_snn:feature_dim=16"])
+@pytest.mark.parametrize("text", ["rse", "pni", "l2p", "adv_bnn", "ctrw", "smoothing", "se_snn:feature_dim=16"])
 def test_a_run_in_two_parts_ends_as_a_run_in_one(text, tmp_path):
     """The first epoch alone, then the same directory to its end: as a run killed after its first epoch."""
     from wca_tf.runs import epoch_recorder
