@@ -75,16 +75,20 @@ def reproduce(run: Run) -> Table:
     for cells in table.rows.values():
         if WORST in cells:
             cells.setdefault(SAME_INFERENCE, cells[WORST])  # one draw answers
-    table.notes = [*_notes(moved), *run.notes(dataset, [(name, f"rival_{name}") for name in RIVALS], [])]
+    table.notes = [*_notes(table, moved), *run.notes(dataset, [(name, f"rival_{name}") for name in RIVALS], [])]
     bar_chart(table, run.report_dir, "defences", ("paper", f"here, {dataset}"), CHART)
     dumbbell_chart(table, run.report_dir, "overstated", PROTOCOL, SAME_INFERENCE, f"{dataset}, ε = {EPSILON}")
     return table
 
 
-def _notes(moved: dict[str, float | None]) -> list[str]:
+def _notes(table: Table, moved: dict[str, float | None]) -> list[str]:
     """Return what the columns mean; `moved` has for each row the standard errors that twice the draws move it by."""
     errors = {label: errors for label, errors in moved.items() if errors is not None}
-    above = [f"{label} ({number:+.1f})" for label, number in errors.items() if abs(number) > 2]
+    above = [
+        f"{label} ({number:+.1f} errors, {table.rows[label][TWICE].text} points)"
+        for label, number in errors.items()
+        if abs(number) > 2
+    ]
     return [
         "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
         f"{PROTOCOL}: their attack as coded, at {EPSILON} here, and their inference: one draw of the noise; the mean "
