@@ -114,7 +114,7 @@ def _notes(table: Table, moved: dict[str, float | None]) -> list[str]:
         "images; with AT, on training images under PGD",
         "in training, AT alone: 256 training images under PGD, and under the attack of training",
         "every image has its own draws; the authors of PNI, Learn2Perturb, Adv-BNN and CTRW share a draw in a batch",
-        "all nets: Adam, in place of the authors' SGD. Learn2Perturb learns its noise from the first epoch, in one step "
+        "all nets: Adam, in place of the authors' SGD. Learn2Perturb learns its noise from the first epoch, together "
         "with the weights",
         "RFD's protocol: a search ends when other draws confirm the error; the authors' ends at the first error",
         "Adv-BNN: its weights deviate by 0.01 at first; 0.05 drowns the signal of LeNet++, without batch normalisation",
