@@ -24,8 +24,8 @@ from wca_tf.runs.model_dir import ModelDirectory
 FORMS = {"per_class": "per class (paper)", "centred": "centred", "pairwise": "pairwise"}
 FEATURES = ("free", "normalised")
 # An option that is chosen for each row on validation images, by the accuracy that `CHOOSING` leaves. Of equals the
-# first counts. With the constraint the noise is as large as its bound allows at each of the weights, so that the bound
-# is chosen. The undefended net has as many seeds.
+# first counts. With the constraint we expect noise as large as its bound allows, whatever the weight: so the bound is
+# chosen. The undefended net has as many seeds.
 CANDIDATES: dict[str, tuple[str, tuple[float, ...]]] = {
     "penalty": ("alignment_weight", (1.0, 0.1, 0.01, 0.001)),
     "constraint": ("max_variance", (1.0, 4.0, 16.0, 64.0)),
