@@ -177,13 +177,31 @@ def test_the_papers_regularisers_are_least_for_noise_of_one_direction(classes):
 
 
 @pytest.mark.parametrize("classes", [4, 6])
-def test_noise_of_two_signs_is_as_good_for_the_centred_term_and_leaves_pairs_without_noise(classes):
+def test_noise_of_two_signs_is_as_good_for_the_centred_term(classes):
     decay = 0.3
-    rows = np.outer(np.resize([1.0, -1.0], classes), np.eye(classes)[0]) * 2 * math.sqrt(classes) / decay
-    squares = np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)
-    value = -np.log(squares).sum() + decay * np.linalg.norm(rows, "nuc")
-    assert value == pytest.approx(2 * classes - classes * math.log(4 * classes / decay**2))
-    assert (rows[0] == rows[2]).all()
+    size = math.sqrt(2 * classes / decay)  # of W and of L, so that the norm of A is 2C/λ
+    direction = np.eye(classes)[0]
+    weights = np.outer(direction, np.resize([1.0, -1.0], classes)) * size / math.sqrt(classes)  # [D, C]
+    scale_tril = np.outer(direction, direction) * size
+    value = decay / 2 * (np.sum(weights**2) + np.sum(scale_tril**2)) - ALIGNMENTS["centred"](weights, scale_tril)
+    assert float(value) == pytest.approx(2 * classes - classes * math.log(4 * classes / decay**2))
+    deviations = covariance.logit_difference_scale(covariance.logit_scale(weights, scale_tril)).numpy()[
+        np.triu_indices(classes, 1)
+    ]
+    assert np.sum(deviations == 0) == 2 * math.comb(classes // 2, 2)
+
+
+def test_classes_on_a_circle_are_worth_little_less_than_one_direction():
+    """Mean ln ‖A_i − A_j‖² of ten classes, at a nuclear norm of 1, times ten."""
+    circle = np.exp(2j * np.pi * np.arange(10) / 10) / math.sqrt(20)
+    zeros = np.polynomial.hermite.hermroots([0] * 10 + [1])
+    shapes = [np.stack([circle.real, circle.imag]), (zeros / np.linalg.norm(zeros))[np.newaxis]]
+    assert [np.linalg.norm(shape, "nuc") for shape in shapes] == pytest.approx([1, 1])
+    pairs = np.triu_indices(10, 1)
+    of_circle, of_line = (
+        np.log(np.sum((s[:, :, np.newaxis] - s[:, np.newaxis]) ** 2, axis=0)[pairs]).mean() for s in shapes
+    )
+    assert 10 * (of_line - of_circle) == pytest.approx(2.5, abs=0.05)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 10])
@@ -195,10 +213,6 @@ def test_pairs_are_least_for_classes_at_the_zeros_of_hermites_polynomial(classes
     places = zeros / np.linalg.norm(zeros)
     pairs = itertools.combinations(places, 2)
     assert np.mean([math.log((p - q) ** 2) for p, q in pairs]) == pytest.approx(mean)
-    circle = np.exp(2j * np.pi * numbers / classes) / math.sqrt(2 * classes)  # of nuclear norm 1
-    of_circle = np.mean([math.log(abs(p - q) ** 2) for p, q in itertools.combinations(circle, 2)])
-    assert np.linalg.norm(np.stack([circle.real, circle.imag]), "nuc") == pytest.approx(1) or classes == 2
-    assert classes != 10 or classes * (mean - of_circle) == pytest.approx(2.53, abs=0.01)
     for seed in range(12):
         least, share = least_found(classes, True, decay, seed)
         assert least == pytest.approx(expected, abs=1e-6) and share > 1 - 1e-6

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wca_tf.attacks.radii import parse_radii
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.intervals import Number
 from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import noise_numbers
+from wca_tf.experiments.paper import RADII
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, by_seed
@@ -81,7 +81,7 @@ def _add_smaller_radii(table: Table, run: Run, label: str, path: Path) -> None:
     """Fill the columns of the smaller radii: what `adaptive` leaves of the net, and of the net without its noise."""
     net = load_net(run, path)
     for epsilon, (column, noise_off) in AT_SMALLER.items():
-        radius = parse_radii(epsilon)[0].epsilon
+        radius = RADII[epsilon]
         found = run.evaluated_at(path, [net.adaptive], epsilon, **net.asked)
         table.add(label, column, found.worst_case([net.adaptive], radius))
         if has_noise(net.model.target()):

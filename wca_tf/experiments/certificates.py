@@ -120,7 +120,7 @@ def _keep(
 
 def _seeds(run: Run, dataset: str, variant: str) -> tuple[int, ...]:
     """Return the seeds of a net's other trainings; empty at --scale=tiny, and for a net that is trained once."""
-    once = run.config.scale == "tiny" or dataset in TRAINED_ONCE or variant not in THREE_SEEDS
+    once = _few(run) or dataset in TRAINED_ONCE or variant not in THREE_SEEDS
     return () if once else OTHER_SEEDS
 
 
@@ -139,7 +139,7 @@ def _notes(run: Run) -> list[str]:
         "l∞ radii are certified by the l2 ball around them; no attack in l∞ was made; 0.0 says that nothing is proved",
         "vote certified: the share of images whose certificate is above 1/2, so that a majority vote of all draws is "
         "right; for smoothing, its own certificate",
-        f"attacks: {ATTACKS[run.config.scale]}, on the first {ATTACKED_IMAGES[run.config.scale]:,} images",
+        f"attacks: {ATTACKS[run.config.scale]}, on {ATTACKED_IMAGES[run.config.scale] or 'all'} test images",
         "s per 10,000: seconds to certify 10,000 images at all radii; smoothing's is extrapolated from its 20 images",
         f"all images: certified on {'these' if _few(run) else 'all test'} images; each: nets that differ in their seed",
         "published: certified accuracy of nets without noise, by other authors, on all test images",
@@ -199,7 +199,7 @@ def _add_all_images(run: Run, dataset: str, label: str, variant: str, table: Tab
     """
     paths = [run.trained(dataset, variant)]
     paths += [run.trained(dataset, variant, seed=seed) for seed in _seeds(run, dataset, variant)]
-    images, radius = run.budget.num_examples if _few(run) else 0, f"l2:{RADII[dataset][0]}"
+    images, radius = ATTACKED_IMAGES["tiny"] if _few(run) else 0, f"l2:{RADII[dataset][0]}"
     found = [_evaluated(run, path, dataset, "fgsm:norm=l2", radius, num_examples=images) for path in paths]
     certificates = [each.results["certificates"] for each in found]
     clean = by_seed([each.number("clean", what="expected_accuracy") for each in found])

@@ -12,6 +12,7 @@ from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.judging import Judgement
 from wca_tf.experiments.charts import bar_chart, dumbbell_chart
 from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.noise_numbers import RATIO
 from wca_tf.experiments.paper import EPSILON, RADII
 from wca_tf.experiments.rivals import (
     BUDGET,
@@ -37,7 +38,6 @@ from wca_tf.runs.model_dir import ModelDirectory
 PROTOCOL, WORST, TWIN = "authors' protocol", "worst case, expected", "noise off: worst case"
 SAME_INFERENCE = "worst case, their inference"
 OVERSTATES, TWIN_OVERSTATES = "protocol overstates by", "noise off: protocol overstates by"
-NOISE = "noise over margin"
 ADDS, TWICE, SEEDS = "the noise adds", "twice the draws", "worst case, 3 seeds"
 RADIUS, LARGER = RADII[EPSILON], 0.1
 CHART = ("clean", PROTOCOL, WORST, TWIN)  # the columns of the chart
@@ -47,7 +47,7 @@ STRONG["transfer:source_objective=dlr"] = "transfer"
 COLUMNS = (
     *("clean", "authors' claim", PROTOCOL, SAME_INFERENCE, OVERSTATES, *STRONG.values(), "adaptive", "Square"),
     *("knows the draw", WORST, "100 queries", "majority vote", "noise off: clean", TWIN, ADDS, TWIN_OVERSTATES, TWICE),
-    *("PGD at 0.1", "worst case at 0.1", "noise off: at 0.1", SEEDS, NOISE, "images", "epochs"),
+    *("PGD at 0.1", "worst case at 0.1", "noise off: at 0.1", SEEDS, RATIO, "images", "epochs"),
     *("trained as", "in training"),
 )
 # Rows whose nets are trained three times, by the names of their variants after "rival_".
@@ -102,7 +102,7 @@ def _notes(table: Table, moved: dict[str, float | None]) -> list[str]:
         "noise off: the same net without its noise, under its own worst case by PGD, adaptive and the authors' attack",
         f"{ADDS}: the worst case by these attacks less that of the net without its noise, paired over the images. Rows "
         f"of different nets differ by their training too: see {SEEDS}",
-        f"{NOISE}: deviation of the difference between the label's logit and the nearest rival's over draws, over the "
+        f"{RATIO}: deviation of the difference between the label's logit and the nearest rival's over draws, over the "
         f"size of its mean; each a mean over {NOISE_IMAGES} clean images",
         f"knows the draw: {KNOWING} alone, so an upper bound; the attack knows the draw; mean of 8 draws",
         f"{SEEDS}: nets that differ in their seed alone, by adaptive alone; most rows were trained once",
@@ -214,7 +214,7 @@ def _add_training(table: Table, net: Net, label: str) -> None:
 
 def _add_noise(table: Table, run: Run, net: Net, label: str, rival: Rival, found: Evaluated) -> None:
     """Fill the columns that say what the noise is worth: its size, known to the attacker, and switched off."""
-    table.add(label, NOISE, text=f"{noise_over_margin(run, net):.2g}")
+    table.add(label, RATIO, text=f"{noise_over_margin(run, net):.2g}")
     if known := known_draws(run, net):
         means = [outcome.judgement.probability_correct.mean() for outcome in known]
         table.add(label, "knows the draw", text=f"{100 * np.mean(means):.1f}")

@@ -139,7 +139,7 @@ VARIANTS |= {
 }
 # The radius of Lipschitz-margin training, between the radii to certify, and the deviation that smooths images.
 MARGIN_RADII = {"digits": 0.2, "mnist": 0.6, "fashion_mnist": 0.5, "cifar10": 0.28}
-# Above the largest radius on MNIST, 1.58, and below half the distance of the classes' mean images, 2.4 on average.
+# Above the largest radius on MNIST, 1.58, and below half the distance of most classes' mean images.
 FAR_RADIUS = 2.0
 # With a larger weight of the alignment term the noise is as large as its bound allows in all directions that decide.
 ALIGNMENT_WEIGHTS = {"digits": 0.01, "mnist": 0.01, "fashion_mnist": 0.003, "cifar10": 0.003}

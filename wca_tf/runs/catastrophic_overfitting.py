@@ -26,7 +26,7 @@ PART = 32  # images attacked at a time: with noise inside the net, each has seve
 PROBE = "pgd:steps=10:relative_step_size=0.25:eot_samples=10"
 # The number of draws that judge an image where P(correct) is not exact: 256 images have a standard error below 1 point.
 JUDGING_DRAWS = 20
-JUDGING = 2  # folded into the seed, so that the attack does not see these draws
+JUDGING = 6  # folded into the seed, so that the attack does not see these draws: attacks fold in 0 to 3
 MAX_FALL = 0.2  # of the accuracy under PGD, from its highest (the authors' code: 20 points)
 # By how much the attack of training may leave more than PGD. A net that never resisted PGD has no height to fall from.
 MAX_GAP = 0.2
