@@ -114,6 +114,7 @@ def test_a_second_run_trains_and_attacks_nothing_and_gives_the_same_table(direct
     again = reproduce(ask(directory, "ablation")).as_json()
     assert again == first
     assert capsys.readouterr().out.count("kept in") == 3
+    assert not (directory / "ablation" / "unfinished.md").exists()
     shutil.rmtree(directory / "ablation" / "rows")
     assert reproduce(ask(directory, "ablation")).as_json() == first
     assert capsys.readouterr().out.count("nothing to do") == 6  # three nets, three evaluations
@@ -435,6 +436,12 @@ def test_rows_that_were_kept_are_not_made_again(tmp_path, capsys):
     assert table.rows["row"]["clean"].shown() == "50.0 ± 10.0 (90.0)"
     assert str(tmp_path / "headline" / "rows" / "a_row_8_255.json") in capsys.readouterr().out
     assert times.expected == 6
+
+
+def test_the_table_so_far_is_written_after_each_row(tmp_path):
+    table, *_ = kept(tmp_path, fill)
+    page = tmp_path / "headline" / "unfinished.md"
+    assert page.read_text() == f"Not finished: the rows so far.\n\n{table.markdown()}"
 
 
 def test_kept_rows_count_in_the_cost_and_not_among_the_nets_to_come(tmp_path):

@@ -7,7 +7,8 @@
 
 Trains what is missing, attacks it, and writes table.md, table.json and figures (PNG and SVG) into --report_dir. The
 table says which settings are not the paper's. Nets and their evaluations are in --models_dir, where other experiments
-find them. After Ctrl-C the same command continues.
+find them. After Ctrl-C the same command continues. A long experiment writes its table so far into unfinished.md after
+each row.
 
 --experiment=all gives each experiment a directory in --report_dir, and makes a page of all tables there, index.html.
 """

@@ -2,6 +2,7 @@
 
 report_dir/
     rows/NAME.json    rows of the table, the settings of their nets and attacks, and what they took
+    unfinished.md     the table so far; the finished table replaces it
 """
 
 import dataclasses
@@ -20,6 +21,8 @@ from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import OF_THE_MACHINE
 from wca_tf.experiments.tables import Table, as_table
 from wca_tf.runs.config import TrainConfig
+
+UNFINISHED = "unfinished.md"
 
 
 def kept_rows(
@@ -58,6 +61,7 @@ def kept_rows(
         print(f"== {name}: kept in {path}")
         run.times.add_kept(stored["cost"])
     table.take(as_table(stored["table"], path))
+    files.write_text(run.report_dir / UNFINISHED, f"Not finished: the rows so far.\n\n{table.markdown()}")
     return stored["more"]
 
 

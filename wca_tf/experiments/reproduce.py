@@ -11,6 +11,7 @@ from wca_tf.core.paths import expand_user
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.config import ReproduceConfig, absent_data, check_data_present, each_experiment
 from wca_tf.experiments.index_page import index_page
+from wca_tf.experiments.kept_rows import UNFINISHED
 from wca_tf.experiments.net_times import NetTimes, duration
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, write_table
@@ -34,6 +35,7 @@ def reproduce(config: ReproduceConfig) -> Table:
         cost = run.times.cost()
         more = {"datasets": list(config.datasets), "versions": versions(), "cost": cost}
         write_table(table, run.report_dir, {**about, **more})
+        (run.report_dir / UNFINISHED).unlink(missing_ok=True)
     trained, attacked = duration(cost["training_seconds"]), duration(cost["attack_seconds"])
     print(f"== {config.experiment}: {cost['nets']} nets, {trained} of training, {attacked} of attacks")
     return table
