@@ -51,7 +51,7 @@ COLUMNS = (
     *("trained as", "in training"),
 )
 # Rows whose nets are trained three times, by the names of their variants after "rival_".
-THREE_SEEDS = ("none", "wca", "none_at", "wca_at", "smoothing_at")
+THREE_SEEDS = ("none", "wca", "none_at", "wca_at", "se_snn_at")
 # Nets without noise that are attacked as nets with noise before their last features are: the variant, and its words.
 CONTROLS = {"none": "", "decay": ", decay of RSE", "none_at": ", AT"}
 
