@@ -1,6 +1,6 @@
 """Attacks that follow the gradient: their options, each declared once. This module is free of TensorFlow.
 
-The attacks of the paper have the paper's parameters (section 4.1), other attacks those of their authors. The method
+The attacks of the paper have the paper's parameters (section 4.1), and Auto-PGD those of its authors. The method
 `perturb` imports the module of the algorithm.
 """
 
@@ -64,7 +64,7 @@ class AutoPGD(BallAttack):
     objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
     steps: int = option(100, "number of gradient steps", quick=20)
     rho: float = option(
-        0.75, "a step size is halved when less than this share of its steps increased the objective", maximum=1
+        0.75, "a step size is halved when at most this share of its steps increased the objective", maximum=1
     )
 
     @property

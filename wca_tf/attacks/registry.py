@@ -50,9 +50,6 @@ ATTACKS: dict[str, NamedAttack] = {
         WHITE_BOX,
         {"steps": 1, "relative_step_size": 1.0, "random_start": False},
     ),
-    "bim": NamedAttack(
-        ProjectedGradient, "steps from the image", "Kurakin et al., ICLR 2017", WHITE_BOX, {"random_start": False}
-    ),
     "pgd": NamedAttack(ProjectedGradient, "steps from a random start", "Madry et al., ICLR 2018", WHITE_BOX),
     "pgd_restarts": NamedAttack(RestartedPGD, "the worst of 100 PGDs: the paper's PGD_100", "the paper", WHITE_BOX),
     "cw": NamedAttack(CarliniWagner, "the nearest error in l2", "Carlini & Wagner, S&P 2017", WHITE_BOX),
@@ -83,6 +80,9 @@ ATTACKS: dict[str, NamedAttack] = {
     "adaptive": NamedAttack(Adaptive, "the cascade to quote", "this project, after Tramèr et al., 2020", ADAPTIVE),
     "single_draw": NamedAttack(
         SingleDraw, "PGD on one draw; other draws judge: shows what that overstates", "Ma et al., NeurIPS 2023", OTHER
+    ),
+    "bim": NamedAttack(
+        ProjectedGradient, "steps from the image", "Kurakin et al., ICLR 2017", OTHER, {"random_start": False}
     ),
     "fgsm_rs": NamedAttack(
         ProjectedGradient,

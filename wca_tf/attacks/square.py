@@ -2,8 +2,8 @@
 
 On a random net all proposals of an image meet the same draws. A proposal is then kept for its effect, and not for lucky
 draws. An attacker with the model can do so; the client of a server cannot repeat a draw. With `fresh` each proposal
-meets new draws, and its mean loss is compared with the mean loss of the proposal that was kept last (Croce & Hein's
-variant for randomised defences). That mean is the luckiest so far, so that the search soon stalls.
+meets new draws, and its mean loss is compared with the mean loss of the proposal that was kept last. That mean is the
+luckiest so far, so that the search soon stalls.
 """
 
 import itertools

@@ -63,7 +63,7 @@ RIVALS: dict[str, Rival] = {
     "none": Rival("No Defense", "–", "–", "pgd"),
     "wca": Rival("WCA-Net", "93.2 / 71.4 (ResNet-18, PGD)", "88.1 / 70.4 (ResNet-18, PGD)", "pgd"),
     "rse": Rival("RSE", "87.5 / 40.0 (ResNeXt, PGD)", "–", _PGD_OF_RSE, votes=50),
-    "pni": Rival("PNI-W", "– / 0.0 (ResNet-20, PGD-7)", "87.2 / 49.4 (ResNet-18, PGD-7)", _PGD_7),
+    "pni": Rival("PNI-W", "92.1 / 0.0 (ResNet-20, PGD-7)", "87.2 / 49.4 (ResNet-18, PGD-7)", _PGD_7),
     "l2p": Rival("Learn2Perturb", "–", "85.3 / 56.1 (ResNet-18, PGD-7)", _PGD_7),
     "adv_bnn": Rival("Adv-BNN", "–", "82.2 / 53.6 (ResNet-18, PGD)", _PGD_OF_RSE, votes=50),
     "se_snn": Rival("SE-SNN", "92.3 / 74.3 (ResNet-18, FGSM; the paper alone has it)", "–", "fgsm"),

@@ -59,7 +59,8 @@ FGSM_RS = "fgsm_rs:eot_samples=1"
 # momentum, did not in five.
 TWO_STEPS = "pgd:steps=2:relative_step_size=0.5"
 _FAST: Changes = {"adversarial": "at", "adversarial_attack": FGSM_RS}
-# LeNet++ has no batch normalisation: with the authors' deviation of 0.05 the noise of Adv-BNN drowns the signal.
+# LeNet++ has no batch normalisation: with a deviation of 0.05, as in the authors' first code, the noise of Adv-BNN
+# drowns the signal.
 RIVAL_OPTIONS = {"adv_bnn": ":deviation=0.01"}
 # Of defences whose logits are Gaussian: an average over draws costs nothing there, and a single draw may saturate.
 _FAST_BY_EOT: Changes = {**_FAST, "adversarial_attack": "fgsm_rs"}
@@ -71,7 +72,8 @@ for _name in RIVALS[:-1]:
 VARIANTS["rival_decay"] = {"defence": "none:weight_decay=5e-4:backbone_decay=5e-4"}
 for _more in ("", "_at"):  # noise at test time on a net that is already trained
     VARIANTS[f"rival_rfd{_more}"] = {"defence": "rfd", "initial_weights": f"rival_none{_more}"}
-# Adversarial training of a ResNet-18 as Wong et al. (2020), but for the shape of the schedule.
+# Adversarial training of a ResNet-18 with the rate, decay, batch and epochs of Wong et al. (2020). Theirs has a linear
+# schedule, plain momentum, decay of all parameters and a pre-activation net.
 VARIANTS["fast_none"] = {
     **_FAST,
     "defence": "none:weight_decay=5e-4:backbone_decay=5e-4",
@@ -83,7 +85,7 @@ VARIANTS["fast_none"] = {
     "batch_size": 128,
     "augmentation": "crop_flip",
 }
-# The undefended net as airbench trains (Jordan, 2024): logits over 9, and the decay that goes with this rate.
+# The undefended net by a recipe close to airbench (Jordan, 2024): logits over 9, and the decay of this rate.
 VARIANTS["none_airbench"] = {
     "defence": "none:weight_decay=1.33e-3:backbone_decay=1.33e-3:temperature=9",
     "backbone": "airbench94_relu",

@@ -37,7 +37,8 @@ class LipschitzMargin(NamedTuple):
     """Logits for the cross-entropy of Lipschitz-margin training (Tsuzuku et al., NeurIPS 2018).
 
     Each rival's logit is raised by the most that an attack of the radius can gain on the label, ‖w_y − w_j‖ K r. The
-    temperature then divides all logits. For rows of W at distance √2 it is the loss of Prach & Lampert (ECCV 2022).
+    temperature then divides all logits. For rows of W at distance √2 it is the loss of Prach & Lampert (ECCV 2022),
+    but for their factor t.
 
     Attributes:
         change: K r, the largest change of the features by an attack of the radius, in l2.

@@ -69,7 +69,7 @@ class BayesianConvolution(BayesianWeights, NoisyConvolution):
 
 
 def bayesian_convolution(*args: Any, **options: Any) -> BayesianConvolution:
-    """Return a `BayesianConvolution` with the authors' initial μ, whatever initializer the backbone gives."""
+    """Return a `BayesianConvolution` with the authors' initial μ of the kernel, whatever the backbone gives."""
     return BayesianConvolution(*args, **{**options, "kernel_initializer": kernel_initializer()})
 
 

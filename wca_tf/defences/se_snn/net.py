@@ -16,10 +16,10 @@ MIN_DEVIATION = 1e-30  # keeps ln σ and its gradient finite where σ underflows
 
 @keras.saving.register_keras_serializable("wca_tf")
 class SESNNNet(BottleneckNet):
-    """The net h(x) = W z + b, z = μ(x) + σ(x) ∘ ξ, ξ ~ N(0, I), one ξ for each image (Eq. 4).
+    """The net h(x) = W z + b, z = μ(x) + σ(x) ∘ ξ, ξ ~ N(0, I), one ξ for each image (Eq. 1).
 
     μ is a dense layer on the backbone's features, and σ = softplus(dense − shift) another. `fit` minimises
-    CE + ω mean_ij (b − ln σ_ij)₊ (Eq. 7, 9). The paper may apply an activation to z; here there is none, as in the
+    CE + ω mean_ij (b − ln σ_ij)₊ (Eq. 4, 7, 9). The paper may apply an activation to z; here there is none, as in the
     authors' code.
 
     Args:

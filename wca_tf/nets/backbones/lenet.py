@@ -13,7 +13,7 @@ KERNEL_SIZE = 5
 def lenet_plus_plus(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Build six 5×5 convolutions without padding or pooling, each with a PReLU per channel.
 
-    28×28 images give 2048 features.
+    28×28 images give 2048 features. The authors' code has one slope for each layer.
 
     Raises:
         InputError: images smaller than 25×25: the six convolutions would leave nothing.
