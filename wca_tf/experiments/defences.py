@@ -1,5 +1,6 @@
 """Every stochastic defence judged alike: by its authors' protocol, by strong attacks, and without its noise."""
 
+import dataclasses
 import math
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.judging import Judgement
-from wca_tf.experiments.charts import bar_chart, dumbbell_chart
+from wca_tf.experiments.charts import bar_chart, dot_chart, dumbbell_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import RATIO
 from wca_tf.experiments.paper import EPSILON, RADII
@@ -40,6 +41,7 @@ SAME_INFERENCE = "worst case, their inference"
 OVERSTATES, TWIN_OVERSTATES = "protocol overstates by", "noise off: protocol overstates by"
 ADDS, TWICE, SEEDS = "the noise adds", "twice the draws", "worst case, 3 seeds"
 RADIUS, LARGER = RADII[EPSILON], 0.1
+NOISE_OFF = {WORST: "worst case", TWIN: "worst case, noise off", "100 queries": "worst case, 100 queries"}
 CHART = ("clean", PROTOCOL, WORST, TWIN)  # the columns of the chart
 MARGIN = "pgd:steps=20:objective=expected_margin"  # the attack that is made with twice the draws too
 STRONG = {"pgd": "PGD, EoT", MARGIN: "margin, EoT", "single_draw": "single draw"}
@@ -78,8 +80,18 @@ def reproduce(run: Run) -> Table:
             cells.setdefault(SAME_INFERENCE, cells[WORST])  # one draw answers
     table.notes = [*_notes(table, moved), *run.notes(dataset, [(name, f"rival_{name}") for name in RIVALS], [])]
     bar_chart(table, run.report_dir, "defences", ("paper", f"here, {dataset}"), CHART)
-    dumbbell_chart(table, run.report_dir, "overstated", PROTOCOL, SAME_INFERENCE, f"{dataset}, ε = {EPSILON}")
+    _draw(table, run.report_dir, dataset)
     return table
+
+
+def _draw(table: Table, directory: Path, dataset: str) -> None:
+    """Write figures: what the authors' protocol overstates, and what is left with the noise and without it."""
+    judged = f"{dataset}, ε = {EPSILON}"
+    with_protocol = {label: cells for label, cells in table.rows.items() if PROTOCOL in cells}
+    dumbbell_chart(
+        dataclasses.replace(table, rows=with_protocol), directory, "overstated", PROTOCOL, SAME_INFERENCE, judged
+    )
+    dot_chart(table, directory, "noise_off", NOISE_OFF, f"accuracy in %, {judged}")
 
 
 def _notes(table: Table, moved: dict[str, float | None]) -> list[str]:
