@@ -16,6 +16,7 @@ from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.evaluation.judging import judge
 from wca_tf.gaussian import covariance
 from wca_tf.gaussian.independent import probability_of_largest
+from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.targets import is_gaussian
 
 SHAPE, CLASSES = (12, 12, 1), 4
@@ -163,6 +164,16 @@ def test_the_entropy_of_se_snn_is_a_loss_of_each_image():
     history = fitted(net, epochs=1)
     parts = history["ce"][0] + history["entropy_loss"][0] + history["penalty"][0]
     assert history["loss"][0] == pytest.approx(parts, rel=1e-5)
+
+
+@pytest.mark.parametrize("backbone, convolutions", [("lenet5", 1), ("airbench93_half_relu", 6)])
+def test_the_noise_of_rse_is_on_the_images_and_before_every_other_convolution(backbone, convolutions):
+    request = NetRequest((32, 32, 3), CLASSES, (0.4, 0.4, 0.4), (0.3, 0.3, 0.6), backbone, num_train_examples=100)
+    net = parse_defence("rse:first_deviation=0.3:deviation=0.2").build(request)
+    first, *others = [layer.scale for layer in net.backbone.layers if isinstance(layer, ActivationNoise)]
+    np.testing.assert_allclose(first, [1.0, 1.0, 0.5])  # of normalised pixels
+    assert others == [0.2] * convolutions
+    assert np.isfinite(net.logits(random_images(2, shape=(32, 32, 3)), make_seed(0))).all()
 
 
 def test_weight_decay_counts_the_kernels_alone():

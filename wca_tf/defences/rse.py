@@ -15,26 +15,32 @@ if TYPE_CHECKING:
 
 
 class NoiseBeforeConvolutions(LayerFactory):
-    """The layers of a backbone, with Gaussian noise before each convolution.
+    """The layers of a backbone, with Gaussian noise on the images and before each other convolution.
 
     Args:
         precision: as for `LayerFactory`.
         first: the standard deviation of the noise on the normalised images, for each channel.
-        others: the standard deviation of the noise before the other convolutions.
+        others: the standard deviation of the noise before the convolutions that do not take the images.
     """
 
     def __init__(self, precision: str, first: Sequence[float], others: float) -> None:
         super().__init__(precision)
-        self.deviation: float | Sequence[float] = first
+        self.first = first
         self.others = others
+        self.noisy_images: keras.KerasTensor | None = None
+
+    def images(self, images: "keras.KerasTensor") -> "keras.KerasTensor":
+        from wca_tf.nets.noise import ActivationNoise
+
+        self.noisy_images = ActivationNoise(self.first)(images)
+        return self.noisy_images
 
     def convolution(
         self, inputs: "keras.KerasTensor", filters: int, kernel_size: int, **options: Any
     ) -> "keras.KerasTensor":
         from wca_tf.nets.noise import ActivationNoise
 
-        noisy = ActivationNoise(self.deviation)(inputs)
-        self.deviation = self.others
+        noisy = inputs if inputs is self.noisy_images else ActivationNoise(self.others)(inputs)
         return super().convolution(noisy, filters, kernel_size, **options)
 
 
