@@ -103,6 +103,7 @@ OWN_RECIPES = {
     "none_airbench": "none",
     "aligned_none": "none",
     "aligned_wca": "anisotropic",
+    "aligned_rse": "none",
     "aligned_none_at": "none_at",
     "aligned_wca_at": "at",
 }
@@ -127,6 +128,7 @@ _ALIGNED: Changes = {"learning_rate": 1e-2, "learning_rate_schedule": "cosine", 
 VARIANTS |= {
     "aligned_none": {**_ALIGNED, "defence": "none", "backbone": MANY_NETS},
     "aligned_wca": {**_ALIGNED, "defence": "wca", "backbone": MANY_NETS},
+    "aligned_rse": {**_ALIGNED, "defence": "rse", "backbone": MANY_NETS},
 }
 for _name in ("aligned_none", "aligned_wca"):
     VARIANTS[f"{_name}_at"] = {**VARIANTS[_name], "adversarial": "at", "adversarial_attack": TWO_STEPS}
