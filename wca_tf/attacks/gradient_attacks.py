@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wca_tf.nets.targets import Target
 
 EACH_STEP = "a step's length over epsilon"
+HALVED = "a step size is halved when at most this share of its steps increased the objective"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +64,7 @@ class AutoPGD(BallAttack):
 
     objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
     steps: int = option(100, "number of gradient steps", quick=20)
-    rho: float = option(
-        0.75, "a step size is halved when at most this share of its steps increased the objective", maximum=1
-    )
+    rho: float = option(0.75, HALVED, maximum=1)
 
     @property
     def passes(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wca_tf.attacks.attack import OBJECTIVES, BallAttack, WorstCase
-from wca_tf.attacks.gradient_attacks import EACH_STEP, AutoPGD, ProjectedGradient, TowardsRival, Transfer
+from wca_tf.attacks.gradient_attacks import EACH_STEP, HALVED, AutoPGD, ProjectedGradient, TowardsRival, Transfer
 from wca_tf.attacks.query_attacks import BOUND, Square
 from wca_tf.core.options import option
 
@@ -61,9 +61,7 @@ class AutoAttackRand(WorstCase):
     """AutoAttack's `rand`: Auto-PGD on cross-entropy, then on DLR."""
 
     steps: int = option(100, "number of gradient steps of each Auto-PGD", quick=20)
-    rho: float = option(
-        0.75, "a step size is halved when less than this share of its steps increased the objective", maximum=1
-    )
+    rho: float = option(0.75, HALVED, maximum=1)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
     def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:

@@ -35,7 +35,7 @@ def reproduce(run: Run) -> Table:
         table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
     table.notes.append("E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row")
     table.notes.append(E3_NOTE)
-    table.notes.append("in brackets: the paper's numbers for CIFAR-10, from its Table 6")
+    table.notes.append("in brackets: the paper's numbers for CIFAR-10 (Tables 5 and 6), where a row names no data set")
     bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"), CHART)
     return table
 
