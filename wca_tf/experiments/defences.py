@@ -106,8 +106,8 @@ def _notes(table: Table, moved: dict[str, float | None]) -> list[str]:
         "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
         f"{PROTOCOL}: their attack as coded, at {EPSILON} here, and their inference: one draw of the noise; the mean "
         "softmax of 50 draws for RSE and Adv-BNN; –: they attack nothing. SE-SNN's is the FGSM of its paper",
-        "RSE's and Adv-BNN's protocol: the PGD of Adv-BNN's code, with the 10 steps of its training; its evaluation takes "
-        "3 to 1,000 steps. RSE's own code has C&W",
+        "RSE's and Adv-BNN's protocol: the PGD of Adv-BNN's code, with the 10 steps of its training; its evaluation "
+        "takes 3 to 1,000 steps. RSE's own code has C&W",
         f"{SAME_INFERENCE}: for RSE and Adv-BNN a majority vote of all draws in the worst case, for others one draw",
         f"{OVERSTATES}: P(correct) under their attack (RSE, Adv-BNN: the mean softmax) less that worst case, in "
         "points, paired over the images",
