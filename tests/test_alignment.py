@@ -22,6 +22,7 @@ from wca_tf.defences.wca.alignment import (
     normalised_pairwise_alignment_term,
     pairwise_alignment_term,
 )
+from wca_tf.defences.wca.constraints import clip_singular_values, project_to_ball
 from wca_tf.defences.wca.net import FEATURES, WCANet
 from wca_tf.gaussian import covariance
 
@@ -216,6 +217,52 @@ def test_pairs_are_least_for_classes_at_the_zeros_of_hermites_polynomial(classes
     for seed in range(12):
         least, share = least_found(classes, True, decay, seed)
         assert least == pytest.approx(expected, abs=1e-6) and share > 1 - 1e-6
+
+
+@pytest.mark.parametrize(("name", "dimensions"), itertools.product(["per_class", "centred", "pairwise"], [2, 3, 9]))
+def test_one_direction_is_worth_more_than_several_on_average(name, dimensions):
+    """Proposition 3 of docs/concepts.md: the rank-one matrices (‖A‖_*/‖Ag‖) A g, with g ~ N(0, I)."""
+    rng = np.random.default_rng(dimensions)
+    classes, draws = 10, 20_000
+    rows = rng.normal(size=(classes, dimensions)) * rng.uniform(0.2, 3, size=dimensions)
+    one_direction = rows @ rng.normal(size=(dimensions, draws))  # [C, draws]
+    one_direction *= np.linalg.norm(rows, "nuc") / np.linalg.norm(one_direction, axis=0)
+    vectors = {
+        "per_class": np.eye(classes),
+        "centred": np.eye(classes) - 1 / classes,
+        "pairwise": np.array([a - b for a, b in itertools.combinations(np.eye(classes), 2)]),
+    }[name]
+    factor = classes / len(vectors)
+    several = factor * np.log(np.sum((vectors @ rows) ** 2, axis=1)).sum()
+    assert several == pytest.approx(float(ALIGNMENTS[name](rows.T, np.eye(dimensions))), abs=1e-4)
+    gains = factor * np.log((vectors @ one_direction) ** 2).sum(axis=0) - several
+    error = gains.std() / math.sqrt(draws)
+    assert gains.max() > 0 and gains.mean() > -5 * error
+    assert gains.mean() > 5 * error if dimensions > 2 else abs(gains.mean()) < 5 * error  # equal for two directions
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_no_weights_within_the_constraint_beat_the_simplex_by_pairs(classes):
+    """Proposition 4 of docs/concepts.md."""
+    rng = np.random.default_rng(classes)
+    radius, deviation = 1.5, 0.7
+    corners = np.eye(classes) - 1 / classes
+    corners *= radius / np.linalg.norm(corners[0])
+    noise = deviation * np.eye(classes)
+    bound = classes * math.log(2 * classes * radius**2 * deviation**2 / (classes - 1))
+    assert float(ALIGNMENTS["pairwise"](corners.T, noise)) == pytest.approx(bound, abs=1e-4)
+    for part in (0.01, 0.1, 1.0):
+        moved = project_to_ball(corners.T + part * rng.normal(size=(classes, classes)), radius)
+        less = noise**2 - part * np.cov(rng.normal(size=(classes, 40)))
+        scale = np.linalg.cholesky(clip_singular_values(less, 1e-4, deviation**2))
+        assert float(ALIGNMENTS["pairwise"](moved, scale)) < bound
+
+
+@pytest.mark.parametrize("name", ["per_class", "centred"])
+def test_classes_may_coincide_at_the_best_of_other_terms_within_the_constraint(name):
+    weights = np.outer(np.eye(10)[0], np.resize([1.5, -1.5], 10))  # [D, C]: half of the classes at each of two places
+    found = float(ALIGNMENTS[name](weights, 0.7 * np.eye(10)))
+    assert found == pytest.approx(10 * math.log((1.5 * 0.7) ** 2), abs=1e-4)
 
 
 # Nets
