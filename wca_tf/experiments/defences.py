@@ -12,14 +12,27 @@ from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.judging import Judgement
 from wca_tf.experiments.charts import bar_chart, dot_chart, dumbbell_chart
+from wca_tf.experiments.defence_columns import (
+    ADDS,
+    COLUMNS,
+    MARGIN,
+    OVERSTATES,
+    PROTOCOL,
+    SAME_INFERENCE,
+    SEEDS,
+    STRONG,
+    TWICE,
+    TWIN,
+    TWIN_OVERSTATES,
+    WORST,
+    notes_of,
+)
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import RATIO
 from wca_tf.experiments.paper import EPSILON, RADII
 from wca_tf.experiments.rivals import (
     BUDGET,
     FEW_IMAGES,
-    KNOWING,
-    NOISE_IMAGES,
     RIVALS,
     Net,
     Rival,
@@ -36,22 +49,9 @@ from wca_tf.experiments.tables import Table, by_seed, in_points
 from wca_tf.nets.targets import has_noise, is_gaussian
 from wca_tf.runs.model_dir import ModelDirectory
 
-PROTOCOL, WORST, TWIN = "authors' protocol", "worst case, expected", "noise off: worst case"
-SAME_INFERENCE = "worst case, their inference"
-OVERSTATES, TWIN_OVERSTATES = "protocol overstates by", "noise off: protocol overstates by"
-ADDS, TWICE, SEEDS = "the noise adds", "twice the draws", "worst case, 3 seeds"
 RADIUS, LARGER = RADII[EPSILON], 0.1
 NOISE_OFF = {WORST: "worst case", TWIN: "worst case, noise off", "100 queries": "worst case, 100 queries"}
 CHART = ("clean", PROTOCOL, WORST, TWIN)  # the columns of the chart
-MARGIN = "pgd:steps=20:objective=expected_margin"  # the attack that is made with twice the draws too
-STRONG = {"pgd": "PGD, EoT", MARGIN: "margin, EoT", "single_draw": "single draw"}
-STRONG["transfer:source_objective=dlr"] = "transfer"
-COLUMNS = (
-    *("clean", "authors' claim", PROTOCOL, SAME_INFERENCE, OVERSTATES, *STRONG.values(), "adaptive", "Square"),
-    *("knows the draw", WORST, "100 queries", "majority vote", "noise off: clean", TWIN, ADDS, TWIN_OVERSTATES, TWICE),
-    *("PGD at 0.1", "worst case at 0.1", "noise off: at 0.1", SEEDS, RATIO, "images", "epochs"),
-    *("trained as", "in training"),
-)
 # Rows whose nets are trained three times, by the names of their variants after "rival_".
 THREE_SEEDS = ("none", "wca", "none_at", "wca_at", "se_snn_at")
 # Nets without noise that are attacked as nets with noise before their last features are: the variant, and its words.
@@ -69,8 +69,8 @@ def reproduce(run: Run) -> Table:
             trained = dict.fromkeys(("none", name))  # RFD starts from the undefended net
             nets = [run.net(dataset, f"rival_{each}{more}") for each in trained]
             fill = partial(_add_rival, run, dataset, name, more, label)
-            moved[label] = kept_rows(run, table, label, nets, fill, asked)
             table.add(label, "authors' claim", text=rival.claim_at if more else rival.claim)
+            moved[label] = kept_rows(run, table, label, nets, fill, asked)
     for variant, words in CONTROLS.items():
         label = f"No Defense{words}, {FEW_IMAGES} images"
         control = partial(_add_control, run, dataset, f"rival_{variant}", label)
@@ -78,7 +78,7 @@ def reproduce(run: Run) -> Table:
     for cells in table.rows.values():
         if WORST in cells:
             cells.setdefault(SAME_INFERENCE, cells[WORST])  # one draw answers
-    table.notes = [*_notes(table, moved), *run.notes(dataset, [(name, f"rival_{name}") for name in RIVALS], [])]
+    table.notes = [*notes_of(table, moved), *run.notes(dataset, [(name, f"rival_{name}") for name in RIVALS], [])]
     bar_chart(table, run.report_dir, "defences", ("paper", f"here, {dataset}"), CHART)
     _draw(table, run.report_dir, dataset)
     return table
@@ -92,57 +92,6 @@ def _draw(table: Table, directory: Path, dataset: str) -> None:
         dataclasses.replace(table, rows=with_protocol), directory, "overstated", PROTOCOL, SAME_INFERENCE, judged
     )
     dot_chart(table, directory, "noise_off", NOISE_OFF, f"accuracy in %, {judged}")
-
-
-def _notes(table: Table, moved: dict[str, float | None]) -> list[str]:
-    """Return what the columns mean; `moved` has for each row the standard errors that twice the draws move it by."""
-    errors = {label: errors for label, errors in moved.items() if errors is not None}
-    above = [
-        f"{label} ({number:+.1f} errors, {table.rows[label][TWICE].text} points)"
-        for label, number in errors.items()
-        if abs(number) > 2
-    ]
-    return [
-        "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
-        f"{PROTOCOL}: their attack as coded, at {EPSILON} here, and their inference: one draw of the noise; the mean "
-        "softmax of 50 draws for RSE and Adv-BNN; –: they attack nothing. SE-SNN's is the FGSM of its paper",
-        "RSE's and Adv-BNN's protocol: the PGD of Adv-BNN's code, with the 10 steps of its training; its evaluation "
-        "takes 3 to 1,000 steps. RSE's own code has C&W",
-        f"{SAME_INFERENCE}: for RSE and Adv-BNN a majority vote of all draws in the worst case, for others one draw",
-        f"{OVERSTATES}: P(correct) under their attack (RSE, Adv-BNN: the mean softmax) less that worst case, in "
-        "points, paired over the images",
-        f"{TWIN_OVERSTATES}: the same for the net without its noise: as much has nothing to do with noise",
-        "majority vote: the share of images that more than half of all draws get right, in the worst case; a vote that "
-        "needs no half may be right on more",
-        "noise off: the same net without its noise, under its own worst case by PGD, adaptive and the authors' attack",
-        f"{ADDS}: the worst case by these attacks less that of the net without its noise, paired over the images. Rows "
-        f"of different nets differ by their training too: see {SEEDS}",
-        f"{RATIO}: deviation of the difference between the label's logit and the nearest rival's over draws, over the "
-        f"size of its mean; each a mean over {NOISE_IMAGES} clean images",
-        f"knows the draw: {KNOWING} alone, so an upper bound; the attack knows the draw; mean of 8 draws",
-        f"{SEEDS}: nets that differ in their seed alone, by adaptive alone; most rows were trained once",
-        "AT: on images attacked by FGSM-RS alone, for every defence, averaged over draws for WCA-Net and SE-SNN; these "
-        "are not the authors' own recipes",
-        "claims: RSE's numbers are those that PNI prints, Adv-BNN's those that Learn2Perturb prints",
-        "PGD, EoT: 10 steps of a tenth of the radius, so a pixel moves by the radius at most; FGSM may leave less",
-        "epochs (RFD: the noise is added without training): the epoch whose net is judged: the best on validation "
-        "images; with AT, on training images under PGD",
-        "in training, AT alone: 256 training images under PGD, and under the attack of training",
-        "every image has its own draws; the authors of PNI, Learn2Perturb, Adv-BNN and CTRW share a draw in a batch",
-        "all nets: Adam; most authors use SGD. Learn2Perturb learns its noise from the first epoch, together "
-        "with the weights",
-        "RFD's protocol: Square's search ends when other draws confirm the error: P(correct) of 0.01 or less; the "
-        "authors' when most of 9 more draws err. They have 10,000 queries, and first squares of 0.05 of the image, not "
-        "0.8. RFD here is noise on the last features alone; the authors' default has noise after every stage",
-        "Adv-BNN: its weights deviate by 0.01 at first; 0.05 drowns the signal of LeNet++, without batch normalisation",
-        f"{TWICE}: {MARGIN} whose gradients average over twice as many draws, less the same without, in points",
-        f"rows that twice the draws move by more than two paired standard errors: {', '.join(above) or 'no row'}, of "
-        f"{len(errors)}; by chance one row of 20",
-        f"{FEW_IMAGES} images: nets with noise before their last features, and nets without noise to compare with; "
-        f"{BUDGET}; not at 0.1",
-        "nets with noise before their last features end in one dense layer, the other nets in two",
-        "at 0.1: PGD, adaptive and the authors' protocol",
-    ]
 
 
 def _add_rival(run: Run, dataset: str, name: str, more: str, label: str, table: Table) -> float | None:
