@@ -192,17 +192,19 @@ def test_noise_of_two_signs_is_as_good_for_the_centred_term(classes):
     assert np.sum(deviations == 0) == 2 * math.comb(classes // 2, 2)
 
 
-def test_classes_on_a_circle_are_worth_little_less_than_one_direction():
-    """Mean ln ‖A_i − A_j‖² of ten classes, at a nuclear norm of 1, times ten."""
+def test_two_directions_are_worth_little_less_than_one_direction_and_nine_far_less():
+    """Mean ln ‖A_i − A_j‖² of ten classes, at a nuclear norm of 1, times ten: a circle and a simplex."""
     circle = np.exp(2j * np.pi * np.arange(10) / 10) / math.sqrt(20)
     zeros = np.polynomial.hermite.hermroots([0] * 10 + [1])
-    shapes = [np.stack([circle.real, circle.imag]), (zeros / np.linalg.norm(zeros))[np.newaxis]]
-    assert [np.linalg.norm(shape, "nuc") for shape in shapes] == pytest.approx([1, 1])
+    simplex = (np.eye(10) - 0.1) / 9
+    shapes = [np.stack([circle.real, circle.imag]), simplex, (zeros / np.linalg.norm(zeros))[np.newaxis]]
+    assert [np.linalg.norm(shape, "nuc") for shape in shapes] == pytest.approx([1, 1, 1])
     pairs = np.triu_indices(10, 1)
-    of_circle, of_line = (
+    of_circle, of_simplex, of_line = (
         np.log(np.sum((s[:, :, np.newaxis] - s[:, np.newaxis]) ** 2, axis=0)[pairs]).mean() for s in shapes
     )
     assert 10 * (of_line - of_circle) == pytest.approx(2.5, abs=0.05)
+    assert 10 * (of_line - of_simplex) == pytest.approx(14.7, abs=0.05)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 10])
