@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from toy_models import CLASSES, DIMENSIONS, make_model, toy_data
 
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.defences.wca.constraints import (
     CovarianceConstraint,
     WeightNormConstraint,
@@ -119,6 +119,15 @@ def test_the_alignment_term_grows_to_its_bound_and_no_further(covariance):
     bound = CLASSES * np.log(2.0**2 * 0.25)
     assert history["alignment"][-1] < bound + 1e-3
     assert model.noise.alignment_term(model.classifier.kernel).numpy() > bound - 0.5
+
+
+def test_noise_that_is_not_finite_ends_training_in_one_line():
+    model = make_model("anisotropic")
+    constraint = CovarianceConstraint(1.0)
+    constraint.set_model(model)
+    model.noise.scale_vector.assign(np.full(model.noise.scale_vector.shape, np.nan))
+    with pytest.raises(DivergedError, match="NaN or Inf; try a smaller --learning_rate"):
+        constraint.on_train_batch_end(0)
 
 
 @pytest.mark.parametrize("make", [lambda: WeightNormConstraint(0.0), lambda: WeightNormConstraint(float("nan"))])

@@ -18,8 +18,8 @@ from wca_tf.experiments.tables import Table, by_seed
 from wca_tf.nets.targets import has_noise
 from wca_tf.runs.model_dir import ModelDirectory
 
-# At these radii too, by `adaptive`: at 8/255 little may be left of nets that were trained on clean images.
-SMALLER = ("1/255", "2/255")
+# At this radius too, by `adaptive`: at 8/255 little may be left of nets that were trained on clean images.
+SMALLER = ("1/255",)
 AT_SMALLER = {epsilon: (f"worst case at {epsilon}", f"noise off: at {epsilon}") for epsilon in SMALLER}
 OF_SEEDS = ("clean", PGD, WORST, TWIN, *itertools.chain(*AT_SMALLER.values()))  # the columns of the row for all seeds
 SEEDS = (0, *OTHER_SEEDS)
@@ -71,7 +71,10 @@ def _add_row(
         return {}
     add_judged_row(table, run, label, path)
     _add_smaller_radii(table, run, label, path)
-    for column, value in noise_numbers(run, ModelDirectory(path)).items():
+    directory = ModelDirectory(path)
+    kept, trained = directory.best_epoch()["epoch"], len(directory.read_metrics())
+    table.add(label, "epochs", text=f"{kept:.0f} of {trained}")
+    for column, value in noise_numbers(run, directory).items():
         table.add(label, column, text=f"{value:.3g}")
     cells = table.rows[label]
     return {column: number for column in OF_SEEDS if (number := cells[column].measured if column in cells else None)}

@@ -45,7 +45,7 @@ from wca_tf.experiments.rivals import (
     without_noise,
 )
 from wca_tf.experiments.run import Evaluated, Run
-from wca_tf.experiments.tables import Table, by_seed, in_points
+from wca_tf.experiments.tables import NO_PAPER, Table, by_seed, in_points
 from wca_tf.nets.targets import has_noise, is_gaussian
 from wca_tf.runs.model_dir import ModelDirectory
 
@@ -62,6 +62,7 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row for each defence, trained on clean images and adversarially."""
     [dataset] = run.datasets
     table = Table(f"Stochastic defences on {dataset}, epsilon = {EPSILON}", list(COLUMNS))
+    table.legend = NO_PAPER
     moved = {}
     for more, words in (("", ""), ("_at", ", AT")):
         for name, rival in RIVALS.items():

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from wca_tf.experiments.judged import ADDS, RADIUS, WORST
+from wca_tf.experiments.judged import ADDS, RADIUS
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import Run
@@ -14,7 +14,7 @@ from wca_tf.nets.targets import has_noise
 SOURCE = "SOURCE"
 HOSTILE = {
     "the paper's attack": "pgd",
-    "more steps and starts": "z_margin:steps=200:restarts=5",
+    "more steps and starts": "z_margin:steps=100:relative_step_size=0.03:restarts=5",
     "on the plain margin": "margin:steps=100:restarts=5",
     "its step size adapts": "apgd_dlr:steps=300",
     "the same on the z-margin": "apgd_ce:objective=z_margin:steps=300",
@@ -23,7 +23,7 @@ HOSTILE = {
     "towards each class": "multi_targeted:objective=z_margin:steps=100",
     "from its own net without noise": "transfer:steps=100",
     "from the undefended net": f"transfer:steps=100:source={SOURCE}",
-    "without gradients": "square:queries=5000",
+    "without gradients": "square:queries=2000",
     "the cascade": "adaptive",
 }
 FOR_NOISE = ("written for noise", "from its own net without noise")  # not on a net without noise
@@ -39,6 +39,7 @@ PIXELS, PIXELS_TINY = (
     "n_pixel:objective=margin:population=10:generations=2",
 )
 PIXEL_IMAGES = 100
+LEFT = "left"  # the column of what attacks leave
 
 
 def hostile_attacks(scale: str) -> dict[str, str]:
@@ -72,13 +73,13 @@ def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Pat
     found = run.evaluated_at(path, list(attacks.values()), EPSILON)
     for what, attack in attacks.items():
         left = found.number(attack, RADIUS, "expected_accuracy")
-        table.add(f"{label}: {what}, {_shown(attack)}", WORST, left)
-    table.add(f"{label}: the worst of all", WORST, found.worst_case(list(attacks.values()), RADIUS))
+        table.add(f"{label}: {what}, {_shown(attack)}", LEFT, left)
+    table.add(f"{label}: the worst of all", LEFT, found.worst_case(list(attacks.values()), RADIUS))
     if noisy:
         alike = [attack for what, attack in attacks.items() if what not in FOR_NOISE]
         worst, twin = found.worst_judgement(list(attacks.values()), RADIUS), without_noise(run, net, alike)
         name = f"{label}: the worst of all, noise off"
-        table.add(name, WORST, twin.worst_case(alike, RADIUS))
+        table.add(name, LEFT, twin.worst_case(alike, RADIUS))
         table.add(name, ADDS, text=in_points(worst.less(twin.worst_judgement(alike, RADIUS))))
     _add_pixels(table, run, label, path)
 
@@ -89,7 +90,7 @@ def _add_pixels(table: Table, run: Run, label: str, path: Path) -> None:
     attack, images = (PIXELS_TINY, run.budget.num_examples) if tiny else (PIXELS, PIXEL_IMAGES)
     found = run.evaluated_at(path, [attack], EPSILON, num_examples=images)
     name = f"{label}: one pixel of any colour, {images} images"
-    table.add(name, WORST, found.number(attack, None, "expected_accuracy"))
+    table.add(name, LEFT, found.number(attack, None, "expected_accuracy"))
 
 
 def _shown(attack: str) -> str:

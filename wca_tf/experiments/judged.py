@@ -37,8 +37,9 @@ def add_judged_row(
         table.add(label, attack, found.number(attack, RADIUS, "expected_accuracy"))
     table.add(label, WORST, worst.n_query_accuracy(1))
     table.add(label, "100 queries", worst.n_query_accuracy(100))
-    share = found.entry("pgd", RADIUS)["zero_gradient_share"]
-    table.add(label, "zero gradients", text=f"{100 * share:.1f} %")
+    for attack, column in (("pgd", "zero gradients"), (net.adaptive, "zero gradients, adaptive")):
+        share = found.entry(attack, RADIUS)["zero_gradient_share"]
+        table.add(label, column, text=f"{100 * share:.1f} %")
     if has_noise(net.model.target()):
         twin = without_noise(run, net, attacks).worst_judgement(attacks, RADIUS)
         table.add(label, TWIN, twin.n_query_accuracy(1))

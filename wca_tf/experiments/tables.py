@@ -10,6 +10,8 @@ from wca_tf.core.errors import InputError
 from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.report.page import escape_markdown
 
+NO_PAPER = "In %, ± the 95 % half-width."  # the legend of a table without numbers of the paper
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import DivergedError, InputError
 
 # The paper bounds Sigma only from above. Below this floor, float32 loses the Cholesky factor of Sigma.
 MIN_VARIANCE = 1e-4
@@ -61,7 +61,7 @@ class WeightNormConstraint(keras.callbacks.Callback):
 class CovarianceConstraint(keras.callbacks.Callback):
     """A callback that clips the singular values of Sigma to [smallest, largest] after every batch.
 
-    L becomes the Cholesky factor of Sigma.
+    L becomes the Cholesky factor of Sigma. `DivergedError` is raised when L has NaN or Inf.
 
     Args:
         largest: the largest variance of the noise in any direction, above `smallest`.
@@ -76,5 +76,7 @@ class CovarianceConstraint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         scale_tril = self.model.noise.scale_tril.numpy().astype(np.float64)
+        if not np.isfinite(scale_tril).all():  # before the loss of the next step shows it
+            raise DivergedError("training diverged: the noise has NaN or Inf; try a smaller --learning_rate")
         clipped = clip_singular_values(scale_tril @ scale_tril.T, self.smallest, self.largest)
         self.model.noise.assign_scale_tril(np.linalg.cholesky(clipped))
