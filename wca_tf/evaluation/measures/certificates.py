@@ -210,6 +210,13 @@ def _row(head: Head, evaluation: Evaluation, radius: Radius) -> dict[str, Any]:
     }
 
 
+def row_of(rows: list[dict[str, Any]], radius: str) -> dict[str, Any]:
+    """Return the row of a radius as written, from `certificates` of results.json."""
+    [parsed] = parse_radii(radius)
+    [found] = [row for row in rows if (row["norm"], row["radius"]) == (parsed.norm or "l2", parsed.epsilon)]
+    return found
+
+
 def attacked_within(outcomes: list[Outcome], radius: Radius) -> Judgement | None:
     """Return the judgement of each image in the worst case over the clean image and all that attacks made of it.
 

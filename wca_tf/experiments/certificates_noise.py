@@ -1,0 +1,120 @@
+"""What noise adds to certificates: beside nets without noise, without training, and beside randomised smoothing."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wca_tf.attacks.radii import Radius, parse_radii
+from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
+from wca_tf.evaluation.measures.certificates import Head, extrapolated_seconds, row_of
+from wca_tf.evaluation.measures.smoothing_votes import VOTED_IMAGES
+from wca_tf.evaluation.runner import load_evaluation_examples
+from wca_tf.experiments.certificate_nets import ALL_IMAGES, DETERMINISTIC, RADII, certified, nets_of, radii_of
+from wca_tf.experiments.charts import Series
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.settings import SMOOTHING_DEVIATIONS
+from wca_tf.experiments.tables import Table, in_points
+from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.runs.model_dir import ModelDirectory
+
+ADDS, BEYOND, BEST = "the noise adds", "beyond C1", "best without noise"
+SMOOTHING, WITHOUT_TRAINING = "smoothing, the vote", "noise without training"
+SAME_IMAGES = "No Defense, the same images"
+VOTING_DRAWS = {"tiny": 1_000, "small": 20_000, "paper": 100_000}
+CURVES = {"certificate": "certified", "known_draw": "C1", "gaussian_shift": "C2"}
+# Deviations of isotropic noise that is put on the features of a trained net.
+DEVIATIONS = {"tiny": (0.05,), "small": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28), "paper": (0.02, 0.08, 0.32)}
+DEVIATION_IMAGES = {"tiny": 20, "small": 2_000, "paper": 0}
+
+
+def head_of(run: Run, path: Path, images: int) -> tuple[Head, tuple[int, ...]]:
+    """Return what certificates need of a trained net on the first test images (0: all), and the shape of an image."""
+    config = EvaluateConfig(tfds_data_dir=run.config.tfds_data_dir, num_examples=images)
+    directory = ModelDirectory(path)
+    examples = load_evaluation_examples(config, directory.train_config())
+    model = directory.load_best()
+    target = model.target()
+    if not isinstance(target, HeadNoiseTarget):
+        raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
+    return Head.of(target, model, examples, config.batch_size), examples.image_shape
+
+
+def add_gains(run: Run, dataset: str, paths: dict[str, Path], table: Table) -> None:
+    """Fill a row for each net with noise and radius: its certificate less the best one without noise, on all images.
+
+    Args:
+        run: the run.
+        dataset: the data set of the nets.
+        paths: variant -> directory of the trained net; nets that diverged are not there.
+        table: gains the rows.
+    """
+    heads = {variant: head_of(run, path, ALL_IMAGES[run.config.scale]) for variant, path in paths.items()}
+    without = [variant for variant in DETERMINISTIC if variant in heads]
+    for text in radii_of(dataset):
+        [radius] = parse_radii(text)
+        bounds = {variant: _bounds(head, radius, shape) for variant, (head, shape) in heads.items()}
+        best = max((bounds[variant]["certificate"] for variant in without), key=np.mean, default=None)
+        for label, variant in nets_of(dataset).items():
+            if variant in bounds and variant not in DETERMINISTIC and best is not None:
+                found, name = bounds[variant], f"{dataset}, {label}, {text}"
+                table.add(name, BEST, mean_with_interval(best))
+                table.add(name, ADDS, text=in_points(mean_difference(found["certificate"] - best)))
+                beyond = found["certificate"] - found["known_draw"]
+                table.add(name, BEYOND, text=in_points(mean_difference(beyond)))
+
+
+def _bounds(head: Head, radius: Radius, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    return head.bounds(head.lipschitz * radius.in_l2(shape))
+
+
+def add_deviations(run: Run, dataset: str, path: Path, table: Table) -> dict[str, Series]:
+    """Fill a row for each deviation of isotropic noise on a net's features; return curves over them for each radius."""
+    quiet, shape = head_of(run, path, DEVIATION_IMAGES[run.config.scale])
+    drawn: dict[str, Series] = {
+        f"{dataset}, l2 radius {text}": {name: [] for name in CURVES.values()} for text in RADII[dataset]
+    }
+    for deviation in DEVIATIONS[run.config.scale]:
+        head = dataclasses.replace(quiet, scale=deviation * quiet.weights)  # its quantiles serve every radius
+        for text in RADII[dataset]:
+            bounds = _bounds(head, parse_radii(text)[0], shape)
+            name = f"{dataset}, {WITHOUT_TRAINING}, deviation {deviation:g}, {text}"
+            for key, column in CURVES.items():
+                number = mean_with_interval(bounds[key])
+                table.add(name, column, number)
+                drawn[f"{dataset}, l2 radius {text}"][column].append((deviation, number["value"]))
+    return drawn
+
+
+def add_smoothing(run: Run, dataset: str, plain: Path | None, table: Table) -> None:
+    """Fill the rows of randomised smoothing's vote, beside the certificates of a net without noise on the same images.
+
+    Args:
+        run: the run.
+        dataset: the data set.
+        plain: the directory of the net without noise; `None` where it diverged.
+        table: gains the rows.
+    """
+    beside = head_of(run, plain, VOTED_IMAGES) if plain else None
+    for deviation in SMOOTHING_DEVIATIONS[dataset]:
+        path = run.trained(dataset, "certified_smoothing", defence=f"smoothing:deviation={deviation:g}")
+        asked: dict[str, Any] = {"num_examples": VOTED_IMAGES, "certified_draws": VOTING_DRAWS[run.config.scale]}
+        found = certified(run, path, dataset, "fgsm:norm=l2", f"l2:{RADII[dataset][0]}", eot_samples=1, **asked)
+        votes = found.results["certificates"]
+        for text in radii_of(dataset):
+            row, name = row_of(votes["rows"], text), f"{dataset}, {SMOOTHING}, deviation {deviation:g}, {text}"
+            table.add(name, "clean", votes["votes"]["accuracy"])
+            table.add(name, "vote certified", row["vote"])
+            table.add(name, "abstained", row["abstained"])
+            table.add(name, "s per 10,000", text=f"{extrapolated_seconds(votes):.0f}")
+            if beside:
+                bounds = _bounds(beside[0], parse_radii(text)[0], beside[1])
+                table.add(name, SAME_IMAGES, mean_with_interval(bounds["certificate"]))
+
+
+def smoothing_settings(scale: str, dataset: str) -> Sequence[Any]:
+    """Return what the rows of smoothing follow from besides the nets, as JSON."""
+    return [VOTING_DRAWS[scale], VOTED_IMAGES, list(SMOOTHING_DEVIATIONS[dataset])]
