@@ -1,5 +1,7 @@
 """What an attack sees of a net: moments of its noise, Keras classifiers of every kind, fixed draws, and no noise."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -18,12 +20,16 @@ from attack_nets import (
     seeded_net,
     tanh_target,
 )
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from wca_tf.attacks import parse_attack
+from wca_tf.attacks.run import perturbed
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
+from wca_tf.evaluation.judging import judge
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -188,3 +194,20 @@ def test_single_draw_attacks_each_image_under_its_own_draw():
     np.testing.assert_allclose(found, alone, atol=1e-6)
     elsewhere = attack(target, images, labels, epsilon=0.1, indices=indices + 1, seed=5).images
     assert not np.allclose(found, elsewhere, atol=1e-6)
+
+
+def test_the_graphs_of_a_net_that_was_attacked_and_judged_are_freed_with_it():
+    """Else a command that attacks dozens of nets runs out of memory."""
+    images, labels, indices = random_images(4, shape=(14, 14, 1)), tf.zeros([4], tf.int64), tf.range(4)
+    attack = parse_attack("pgd:steps=2:eot_samples=2")
+
+    def graphs_left():
+        net = parse_defence("rse").build(NetRequest((14, 14, 1), 10, backbone="lenet5"))
+        net.build((None, 14, 14, 1))
+        attacked = perturbed(attack, net.target(), images, labels, 0.1, indices, make_seed(0))
+        judge(net.target(), attacked.images, labels, indices, 0)
+        del net
+        gc.collect()
+        return sum(isinstance(each, FuncGraph) for each in gc.get_objects())
+
+    assert graphs_left() == graphs_left()

@@ -1,4 +1,7 @@
-"""Graphs over a batch of images that divide its rows among all replicas; the numbers are those of one device."""
+"""Graphs over a batch of images that divide its rows among all replicas; the numbers are those of one device.
+
+A net's graphs are kept with its target, and freed with it: a process that attacks many nets holds the graphs of few.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +10,27 @@ import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
 from wca_tf.nets.targets import Target
+
+
+def graph_of_target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a graph of `function`(target, *tensors), traced once per target and shape, and freed with the target."""
+    shared = _untraced(function)  # of targets without attributes of their own
+
+    def call(target: Target, *arguments: Any) -> Any:
+        if not hasattr(target, "__dict__"):
+            return shared(target, *arguments)
+        graphs = vars(target).setdefault("_wca_tf_graphs", {})
+        if function not in graphs:
+            graphs[function] = _untraced(function)
+        return graphs[function](target, *arguments)
+
+    return call
+
+
+def _untraced(function: Callable[..., Any]) -> Any:
+    graph = tf.function(function, jit_compile=False)
+    graph._omit_frequent_tracing_warning = True  # one trace per net and attack is intended
+    return graph
 
 
 def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,9 +44,9 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
         function: (target, batch, *others) -> tensors [B, ...]. Each row depends on the same row of the batch and on
             `others` alone.
     """
-    graph = tf.function(function, jit_compile=False)
+    graph = graph_of_target(function)
 
-    @tf.function(jit_compile=False)
+    @graph_of_target
     def on_every_replica(target: Target, shares: Any, *others: Any) -> Any:
         return tf.distribute.get_strategy().run(lambda share: function(target, share, *others), args=(shares,))
 
@@ -42,6 +66,4 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
         results = on_every_replica(target, shares, *others)
         return tf.nest.map_structure(lambda result: strategy.gather(result, axis=0)[:rows], results)
 
-    for each in (graph, on_every_replica):
-        each._omit_frequent_tracing_warning = True  # one trace per net and attack is intended
     return call

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.sharding import sharded_graph
+from wca_tf.attacks.sharding import graph_of_target, sharded_graph
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.evaluation.intervals import (
@@ -181,7 +181,7 @@ def _judge_by_draws(
     )
 
 
-@tf.function(jit_compile=False)
+@graph_of_target
 def _draws(
     target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.radii import Radius
+from wca_tf.attacks.sharding import graph_of_target
 from wca_tf.core import files
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
@@ -88,7 +89,7 @@ def _counts(target: AnyTarget, image: tf.Tensor, seed: tf.Tensor, draws: int) ->
     return np.sum(counted, axis=0)
 
 
-@tf.function(jit_compile=False)
+@graph_of_target
 def _counted(target: AnyTarget, image: tf.Tensor, seed: tf.Tensor, draws: int) -> tf.Tensor:
     logits = target.logits(target.features(image), seed, draws, tf.zeros([1], tf.int64))[:, 0]
     return tf.math.bincount(tf.argmax(logits, axis=1, output_type=tf.int32), minlength=logits.shape[1])
