@@ -1,8 +1,10 @@
 """Graphs over a batch of images that divide its rows among all replicas; the numbers are those of one device.
 
-A net's graphs are kept with its target, and freed with it: a process that attacks many nets holds the graphs of few.
+A net's graphs are kept with its target, so that they can be freed with it. TensorFlow itself keeps every graph that has
+a custom gradient, such as that of PReLU.
 """
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +21,10 @@ def graph_of_target(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(target: Target, *arguments: Any) -> Any:
         if not hasattr(target, "__dict__"):
             return shared(target, *arguments)
-        graphs = vars(target).setdefault("_wca_tf_graphs", {})
+        owner, graphs = vars(target).get("_wca_tf_graphs", (None, {}))
+        if owner is None or owner() is not target:  # no graphs yet, or graphs of the target that this one is a copy of
+            graphs = {}
+            vars(target)["_wca_tf_graphs"] = (weakref.ref(target), graphs)
         if function not in graphs:
             graphs[function] = _untraced(function)
         return graphs[function](target, *arguments)

@@ -26,8 +26,8 @@ from wca_tf.runs.model_dir import ModelDirectory
 FORMS = {"per_class": "per class (paper)", "centred": "centred", "pairwise": "pairwise"}
 FEATURES = ("free", "normalised")
 # An option that is chosen for each row on validation images, by the accuracy that `CHOOSING` leaves. Of equals the
-# first counts. With the constraint the best noise is as large as its bound allows, whatever the weight (Proposition 4
-# of docs/concepts.md): so the bound is chosen. The undefended net has as many seeds.
+# first counts. With the constraint the noise that is best for the term alone is as large as its bound allows, whatever
+# the weight (Proposition 4 of docs/concepts.md): so the bound is chosen. The undefended net has as many seeds.
 CANDIDATES: dict[str, tuple[str, tuple[float, ...]]] = {
     "penalty": ("alignment_weight", (1.0, 0.1, 0.01, 0.001)),
     "constraint": ("max_variance", (1.0, 4.0, 16.0, 64.0)),
@@ -89,8 +89,8 @@ def _notes(run: Run, dataset: str, larger: str, count: int) -> list[str]:
     return [
         f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with {'; '.join(tried)}; the best is judged. No "
         "Defense: as many seeds, each on validation images of its own",
-        "the bound of the variance is chosen with the constraint, because the best noise is as large as it allows, "
-        "whatever its weight",
+        "with the constraint the bound of the variance is chosen: the noise that is best for the term alone is as "
+        "large as the bound allows, whatever the weight",
         f"{RIVAL}: first_deviation {DEVIATIONS[:count]}, chosen by {CHOOSING_RIVAL}; noise in its layers, so that "
         "fewer images are attacked, with fewer draws",
         f"{PAPERS}: per class, penalty, free features, and an alignment weight of 1, whatever validation images say",

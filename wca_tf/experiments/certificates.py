@@ -33,7 +33,8 @@ from wca_tf.experiments.certificate_nets import (
 from wca_tf.experiments.certificates_noise import (
     ADDS,
     BEST,
-    BEYOND,
+    BEYOND_BEST,
+    BEYOND_C1,
     DEVIATION_IMAGES,
     DEVIATIONS,
     SAME_IMAGES,
@@ -158,8 +159,9 @@ def _notes(run: Run) -> list[str]:
         "of both, of the bound on each layer, and of pixels beyond [0, 1], which a certificate does not exclude",
         "s per 10,000: seconds to certify 10,000 images at all radii; smoothing's is extrapolated from its 20 images",
         f"all images: certified on {ALL_IMAGES[scale] or 'all'} test images; each: nets that differ in their seed",
-        f"{ADDS}: the certificate less that of the best net without noise at this radius ({BEST}), paired over all "
-        f"images, one training each. {BEYOND}: the certificate less C1; without it noise cannot be a gain",
+        f"{ADDS}: the certificate less that of the same net without its noise ({COLUMNS['deterministic']}), paired "
+        f"over all images, one training each. {BEYOND_BEST}: less that of the net that is best at this radius without "
+        f"noise, of all nets here ({BEST}). {BEYOND_C1}: less C1, what holds for an attacker who sees the draw",
         "published: certified accuracy of nets without noise, by other authors, on all test images",
         "isotropic: a deviation of its own for each feature. All nets with noise are bounded alike, in each direction; "
         f"{QUIET}: by the least variance that the option allows",
@@ -231,6 +233,9 @@ def _add_all_images(run: Run, dataset: str, label: str, variant: str, table: Tab
     """
     changes = [{}, *({"seed": seed} for seed in seeds_of(run, dataset, variant))]
     paths = [path for each in changes if (path := _trained(run, dataset, variant, **each))]
+    if len(paths) < len(changes):
+        table.add(f"{dataset}, {label}", "clean, all images", text="one diverged")
+        return {"violations": []}
     images, radius = ALL_IMAGES[run.config.scale], f"l2:{RADII[dataset][0]}"
     found = [certified(run, path, dataset, "fgsm:norm=l2", radius, num_examples=images) for path in paths]
     certificates = [each.results["certificates"] for each in found]
@@ -245,12 +250,14 @@ def _add_all_images(run: Run, dataset: str, label: str, variant: str, table: Tab
             table.add(name, f"{COLUMNS[key]}, all images", text=by_seed(numbers))
         if anchor := ANCHORS.get((dataset, variant, text)):
             table.add(name, "published", text=anchor)
-    below = [sum(row["violations"] for row in each["rows"]) for each in certificates]
-    return {"violations": [f"{dataset}, {label}: {count} images" for count in below if count]}
+    below = [row for each in certificates for row in each["rows"] if row["violations"]]
+    return {"violations": [f"{dataset}, {label}, {row['radius']:g}: {row['violations']} images" for row in below]}
 
 
 def _draw(run: Run, name: str, drawn: dict[str, Series], label: str, logarithmic: bool) -> None:
     """Draw a panel for each entry: certificates and attacks over radii, or certificates over deviations."""
+    if not drawn:  # every net diverged
+        return
     figure, axes = panels(len(drawn), 3.4, 3.2, columns=min(len(drawn), 4))
     for axis, (title, series) in zip(axes, drawn.items(), strict=True):
         named = {COLUMNS.get(key, key): points for key, points in series.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wca_tf.attacks.radii import Radius, parse_radii
+from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.measures.certificates import Head, extrapolated_seconds, row_of
@@ -21,7 +22,8 @@ from wca_tf.experiments.tables import Table, in_points
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
-ADDS, BEYOND, BEST = "the noise adds", "beyond C1", "best without noise"
+ADDS, BEYOND_BEST, BEST = "the noise adds", "beyond the best without noise", "best without noise"
+BEYOND_C1 = "beyond C1"
 SMOOTHING, WITHOUT_TRAINING = "smoothing, the vote", "noise without training"
 SAME_IMAGES = "No Defense, the same images"
 VOTING_DRAWS = {"tiny": 1_000, "small": 20_000, "paper": 100_000}
@@ -44,7 +46,9 @@ def head_of(run: Run, path: Path, images: int) -> tuple[Head, tuple[int, ...]]:
 
 
 def add_gains(run: Run, dataset: str, paths: dict[str, Path], table: Table) -> None:
-    """Fill a row for each net with noise and radius: its certificate less the best one without noise, on all images.
+    """Fill a row for each net with noise and radius: its certificate less others, paired over all images.
+
+    The others are that of the same net without its noise, the best of all nets without noise, and C1.
 
     Args:
         run: the run.
@@ -53,18 +57,17 @@ def add_gains(run: Run, dataset: str, paths: dict[str, Path], table: Table) -> N
         table: gains the rows.
     """
     heads = {variant: head_of(run, path, ALL_IMAGES[run.config.scale]) for variant, path in paths.items()}
-    without = [variant for variant in DETERMINISTIC if variant in heads]
-    for text in radii_of(dataset):
+    for text in radii_of(dataset) if heads else ():
         [radius] = parse_radii(text)
         bounds = {variant: _bounds(head, radius, shape) for variant, (head, shape) in heads.items()}
-        best = max((bounds[variant]["certificate"] for variant in without), key=np.mean, default=None)
+        best = max((found["deterministic"] for found in bounds.values()), key=np.mean)
         for label, variant in nets_of(dataset).items():
-            if variant in bounds and variant not in DETERMINISTIC and best is not None:
+            if variant in bounds and variant not in DETERMINISTIC:
                 found, name = bounds[variant], f"{dataset}, {label}, {text}"
                 table.add(name, BEST, mean_with_interval(best))
-                table.add(name, ADDS, text=in_points(mean_difference(found["certificate"] - best)))
-                beyond = found["certificate"] - found["known_draw"]
-                table.add(name, BEYOND, text=in_points(mean_difference(beyond)))
+                others = {ADDS: found["deterministic"], BEYOND_BEST: best, BEYOND_C1: found["known_draw"]}
+                for column, other in others.items():
+                    table.add(name, column, text=in_points(mean_difference(found["certificate"] - other)))
 
 
 def _bounds(head: Head, radius: Radius, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -100,12 +103,17 @@ def add_smoothing(run: Run, dataset: str, plain: Path | None, table: Table) -> N
     """
     beside = head_of(run, plain, VOTED_IMAGES) if plain else None
     for deviation in SMOOTHING_DEVIATIONS[dataset]:
-        path = run.trained(dataset, "certified_smoothing", defence=f"smoothing:deviation={deviation:g}")
+        words = f"{dataset}, {SMOOTHING}, deviation {deviation:g}"
+        try:
+            path = run.trained(dataset, "certified_smoothing", defence=f"smoothing:deviation={deviation:g}")
+        except DivergedError:
+            table.add(words, "clean", text="diverged")
+            continue
         asked: dict[str, Any] = {"num_examples": VOTED_IMAGES, "certified_draws": VOTING_DRAWS[run.config.scale]}
         found = certified(run, path, dataset, "fgsm:norm=l2", f"l2:{RADII[dataset][0]}", eot_samples=1, **asked)
         votes = found.results["certificates"]
         for text in radii_of(dataset):
-            row, name = row_of(votes["rows"], text), f"{dataset}, {SMOOTHING}, deviation {deviation:g}, {text}"
+            row, name = row_of(votes["rows"], text), f"{words}, {text}"
             table.add(name, "clean", votes["votes"]["accuracy"])
             table.add(name, "vote certified", row["vote"])
             table.add(name, "abstained", row["abstained"])

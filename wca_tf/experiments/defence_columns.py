@@ -51,7 +51,10 @@ MEANINGS = (
     "authors' when most of 9 more draws err. They have 10,000 queries, and first squares of 0.05 of the image, not "
     "0.8. RFD here is noise on the last features alone; the authors' default has noise after every stage",
     "Adv-BNN: its weights deviate by 0.01 at first; 0.05 drowns the signal of LeNet++, without batch normalisation",
-    f"{TWICE}: {MARGIN} whose gradients average over twice as many draws, less the same without, in points",
+    f"{TWICE}: {MARGIN} whose gradients average over twice as many draws, less the same without, in points. Its "
+    "interval has two more images, which differ by 1 and -1 (Agresti and Min), and is wider than two standard errors",
+    f"{WORST}, with noise before the last features: half of the draws choose the attack, and the other half judge it, "
+    "so that it may be 0.1 points above the column of one attack",
     f"{FEW_IMAGES} images: nets with noise before their last features, and nets without noise to compare with; "
     f"{BUDGET}; not at 0.1",
     "nets with noise before their last features end in one dense layer, the other nets in two",
