@@ -22,6 +22,8 @@ STYLE: Any = {
     "font.size": 9,
 }
 HATCHES = ("", "///", "...")
+MARKERS = "osD^vP*X"
+DODGE = 0.2  # of the distance between lines of a dot chart, so that equal numbers do not hide each other
 BAR = 0.13  # inches
 POWERS = [2**n for n in range(8)]  # radii times 255
 Series = dict[str, list[tuple[float, float]]]  # name -> points (epsilon, accuracy)
@@ -113,10 +115,11 @@ def dot_chart(table: Table, directory: Path, name: str, columns: dict[str, str],
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.5, 1 + 0.24 * len(rows)), layout="constrained")
         axis = figure.subplots()
-        for colour, (column, series) in zip(COLOURS, columns.items(), strict=False):
+        for place, (column, series) in enumerate(columns.items()):
             numbers = [cells.get(column, Cell()).measured for cells in rows.values()]
             values = [100 * number["value"] if number else math.nan for number in numbers]
-            axis.plot(values, range(len(rows)), "o", markersize=5, color=colour, label=series)
+            heights = [row + (place - (len(columns) - 1) / 2) * DODGE for row in range(len(rows))]
+            axis.plot(values, heights, MARKERS[place], markersize=4.5, color=COLOURS[place], label=series)
         axis.set(xlim=(-2, 102), xlabel=label)
         axis.set_yticks(range(len(rows)), list(rows))
         axis.invert_yaxis()
