@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -106,7 +108,7 @@ def test_a_large_common_part_costs_no_precision(name):
     np.testing.assert_allclose(found, by_loops(name, weights, scale_tril), rtol=1e-3)
 
 
-def test_a_thousand_classes_need_bounded_memory():
+def test_the_term_of_a_thousand_classes_is_its_formula():
     rows = np.random.default_rng(0).normal(size=(1000, 64))
     assert 1000**2 * 64 > covariance.MAX_NUMBERS
     given = tf.constant(rows)
@@ -118,6 +120,35 @@ def test_a_thousand_classes_need_bounded_memory():
     np.testing.assert_allclose(tape.gradient(value, given)[3], (2 * differences / squares[:, None]).sum(0), rtol=1e-8)
     squares = np.sum(rows**2, 1)[:, None] + np.sum(rows**2, 1) - 2 * rows @ rows.T
     np.testing.assert_allclose(value, np.log(squares[np.triu_indices(1000, 1)]).sum(), rtol=1e-10)
+
+
+MEMORY = """
+import resource, sys
+import tensorflow as tf
+from wca_tf.defences.wca.alignment import log_squared_distances
+from wca_tf.nets.loss_terms import LipschitzMargin
+
+def loss(weights):
+    if sys.argv[1] == "alignment":
+        return log_squared_distances(weights)
+    return tf.reduce_sum(LipschitzMargin(0.3, 1.0).logits(tf.zeros([8, weights.shape[0]]), tf.range(8), weights))
+
+for classes in (10, 1000):
+    weights = tf.Variable(tf.random.stateless_normal([classes, 256], [0, 0]))
+    with tf.GradientTape() as tape:
+        value = loss(weights)
+    assert tape.gradient(value, weights).shape == weights.shape
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("term", ["alignment", "margin"])
+def test_a_thousand_classes_need_bounded_memory(term, command_environment):
+    """All differences of the weights of 1,000 classes, [C, C, D] with D = 256, take 1 GB."""
+    done = subprocess.run([sys.executable, "-c", MEMORY, term], capture_output=True, text=True, env=command_environment)
+    assert done.returncode == 0, done.stderr
+    few, many = map(int, done.stdout.split())  # the peak in kB
+    assert many - few < 300_000
 
 
 def test_classes_of_equal_weights_are_minus_infinity_and_training_refuses_them():

@@ -24,6 +24,7 @@ from wca_tf.gaussian.certificates import known_draw_certificate
 from wca_tf.gaussian.smoothing import certified_radius
 from wca_tf.nets.backbones import build_backbone
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.lipschitz_layers import AOLConvolution
 from wca_tf.nets.loss_terms import LipschitzMargin
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.config import TrainConfig
@@ -103,6 +104,14 @@ def test_the_constant_has_the_pixels_deviation_and_the_bottlenecks_norm():
     assert net.lipschitz() == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_backbone_for_images_of_any_size_has_no_constant():
+    backbone = keras.Sequential([keras.Input((None, None, 2)), AOLConvolution(4, 3)])
+    net = BottleneckNet(backbone, 3, 4)
+    net.build((None, 8, 8, 2))
+    with pytest.raises(InputError, match="images of one size"):
+        net.lipschitz()
+
+
 @pytest.mark.parametrize(
     ("defence", "backbone", "request_of", "message"),
     [
@@ -162,7 +171,8 @@ def test_no_attack_on_images_goes_below_the_certificate(net_of, tmp_path, defenc
     assert "l2 radius 0.3" in told and "BELOW" not in told
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Certificates" in page and "changes by 1 times" not in page
-    assert "certified" in (tmp_path / "report" / "model_card.md").read_text()
+    card = (tmp_path / "report" / "model_card.md").read_text()
+    assert "certified" in card and "Nothing here is a certificate" not in card
 
 
 def test_a_wrong_lipschitz_constant_is_caught_by_the_attacks(net_of, tmp_path, monkeypatch):

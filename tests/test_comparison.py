@@ -122,7 +122,7 @@ def test_nets_of_the_same_name_get_the_names_of_their_directories(reports):
     group = compare_evaluations([reports["plain"], reports["fgsm"]])[0]
     assert [row.net for row in group.rows] == ["plain (plain)", "plain (fgsm)"]
     assert group.rows[0].protocol is None and group.rows[0].overstated is None
-    assert "No net was attacked by PGD" in finding(group) and " – " in as_text([group])
+    assert "Not every net was attacked by the usual protocol" in finding(group) and " – " in as_text([group])
 
 
 def test_a_directory_given_twice_or_without_an_evaluation_is_refused(reports, tmp_path):
@@ -211,6 +211,8 @@ def test_the_finding_names_the_net_that_is_overstated_most(reports):
     told = finding(dataclasses.replace(group, rows=rows))
     assert told == "The usual protocol overstates b most: it says 30.0 %, where the worst case leaves 10.0 %."
     assert np.isclose(rows[1].overstated, 0.2)
+    told = finding(dataclasses.replace(group, rows=rows[:1]))
+    assert told == "The usual protocol overstates no net: it leaves as much as the worst case."
 
 
 # Parts of an evaluation

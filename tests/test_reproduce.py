@@ -11,7 +11,7 @@ from absl import flags as absl_flags
 from PIL import Image
 
 from wca_tf.attacks import ATTACKS
-from wca_tf.core.errors import DivergedError, InputError
+from wca_tf.core.errors import DivergedError, InputError, NonFiniteError
 from wca_tf.core.machine import fast_precision
 from wca_tf.data.batches import to_float
 from wca_tf.defences import parse_defence
@@ -30,8 +30,9 @@ from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII,
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
 from wca_tf.experiments.rivals import NOISE_IMAGES, load_net, noise_over_margin
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import OWN_RECIPES, PAPER, VARIANTS, differences, train_changes
+from wca_tf.experiments.settings import differences, train_changes
 from wca_tf.experiments.tables import Cell, Table, load_table, write_table
+from wca_tf.experiments.variants import OWN_RECIPES, PAPER, VARIANTS
 from wca_tf.gaussian.margins import nearest_difference
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
@@ -438,6 +439,27 @@ def test_rows_that_were_kept_are_not_made_again(tmp_path, capsys):
     assert times.expected == 6
 
 
+@pytest.mark.parametrize("error", [DivergedError, NonFiniteError])
+def test_a_net_that_diverges_leaves_a_row_that_says_so_and_is_kept(tmp_path, error, capsys):
+    def diverge(table):
+        table.add("row", "other", text="half a row")
+        raise error("training diverged: NaN")
+
+    table, more, _ = kept(tmp_path, diverge)
+    assert more is None and "NaN" in capsys.readouterr().out
+    assert {row: {c: cell.text for c, cell in cells.items()} for row, cells in table.rows.items()} == {
+        "a row, 8/255": {"clean": "diverged"}
+    }
+    again, more, _ = kept(tmp_path, never)
+    assert more is None and again.as_json() == table.as_json()
+
+
+def test_rows_follow_from_the_net_that_a_net_starts_from_too(directory):
+    run = Run(ask(directory, "controls"))
+    assert run.nets("digits", "noise_alone") == [run.net("digits", "none"), run.net("digits", "noise_alone")]
+    assert run.nets("digits", "none") == [run.net("digits", "none")]
+
+
 def test_the_table_so_far_is_written_after_each_row(tmp_path):
     table, *_ = kept(tmp_path, fill)
     page = tmp_path / "headline" / "unfinished.md"
@@ -518,11 +540,13 @@ def test_rows_from_a_machine_with_bfloat16_are_kept(tmp_path):
     "flags, precision",
     [
         ("flags\t\t: fma avx512_bf16 amx_bf16 amx_tile\n", "mixed_bfloat16"),
-        ("flags\t\t: fma avx512_bf16\n", "float32"),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fma avx512_bf16\n", "mixed_bfloat16"),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fma avx512f\n", "float32"),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fma avx512_bf16\n", "float32"),
         (None, "float32"),
     ],
 )
-def test_small_nets_train_in_bfloat16_where_the_cpu_has_amx(flags, precision, tmp_path):
+def test_small_nets_train_in_bfloat16_where_the_cpu_is_fast_at_it(flags, precision, tmp_path):
     if flags is not None:
         (tmp_path / "cpuinfo").write_text(flags)
     assert fast_precision(tmp_path / "cpuinfo") == precision

@@ -62,9 +62,12 @@ def title(group: Group) -> str:
 
 def finding(group: Group) -> str:
     """Return a sentence that says which net's accuracy the usual protocol overstates most, and by how much."""
-    most = max(group.rows, key=lambda row: row.overstated or 0.0)
-    if most.protocol is None:
-        return "No net was attacked by PGD with its default options, the usual protocol."
+    attacked = [row for row in group.rows if row.overstated is not None]
+    if not attacked:  # a protocol is an attack that every net met
+        return "Not every net was attacked by the usual protocol, PGD with its default options."
+    most = max(attacked, key=lambda row: row.overstated or 0.0)
+    if most.protocol is None or (most.overstated or 0.0) <= 0:
+        return "The usual protocol overstates no net: it leaves as much as the worst case."
     return (
         f"The usual protocol overstates {most.net} most: it says {percent(most.protocol)} %, where the worst case "
         f"leaves {percent(most.worst_case)} %."

@@ -14,7 +14,7 @@ class Experiment:
         what: the nets, attacks or quantities that it shows.
         nets: the number of nets that it trains at --scale=small, on each of `small`; nets that other experiments share
             count too.
-        small, full: data sets at --scale=small and at --scale=paper, keys of settings.PAPER; at --scale=tiny the data
+        small, full: data sets at --scale=small and at --scale=paper, keys of variants.PAPER; at --scale=tiny the data
             set is digits.
         also: data sets that have a table of their own in --experiment=all at --scale=small.
         choice: the data sets that --dataset may name in place of these; empty where the experiment is about its own.
@@ -97,6 +97,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         (2, 2, 2),
         LARGER,
         LARGER,
+        also=("cifar10_wide",),
         choice=LARGER,
     ),
     "grid_search": Experiment(
@@ -104,14 +105,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "headline": Experiment(
         "Tables 1 and 4",
-        "CIFAR-10, three seeds: the paper's attacks, and strong ones",
-        (7,),
+        "CIFAR-10, three seeds: the paper's attacks, and strong ones; a fast recipe after 6, 12 and 18 epochs",
+        (9,),
         ("cifar10",),
     ),
     "adversarial": Experiment(
         "Table 6, AT and CT+AT",
         "fast adversarial training, without and with noise: ResNet-18 by FGSM-RS, a smaller net by PGD of two steps",
-        (4,),
+        (7,),
         ("cifar10",),
         choice=("cifar10", "cifar100", "svhn_cropped"),
     ),

@@ -2,22 +2,27 @@
 
 from functools import partial
 
-from wca_tf.core.errors import DivergedError
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CONTROLS, EPSILON, Row
+from wca_tf.experiments.rivals import BUDGET, FEW_IMAGES
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.runs.model_dir import ModelDirectory
 
 PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by PGD
+# The rivals are those that keep most images without adversarial training in docs/results/defences.md.
 ROWS = (
-    Row("ResNet-18, No Defense: AT", "fast_none"),
     Row("No Defense: AT", "none_at"),
     Row("WCA-Net: AT", "at", {}, PAPERS["at"]),
     Row("WCA-Net: CT+AT", "ct_at", {}, PAPERS["ct_at"]),
+    Row("CTRW: AT", "ctrw_at"),
+    Row("RSE: AT", "rse_at"),
+    Row("ResNet-18, No Defense: AT", "fast_none"),
+    Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
 )
+FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the rivals, which have noise before their last features
 # Beside `adaptive`, which has no attack towards each other class: on such nets it may be the strongest.
 TARGETED = {"tiny": "multi_targeted:steps=3", "small": "multi_targeted:steps=20", "paper": "multi_targeted"}
 CHART = ("clean", PGD, WORST, TWIN)  # the columns of the chart
@@ -27,14 +32,18 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row per net. Each net was trained once."""
     [dataset] = run.datasets
     table = Table(f"Fast adversarial training on {dataset}, epsilon = {EPSILON}", [])
+    targeted = TARGETED[run.config.scale]
     for row in ROWS:
-        net, targeted = run.net(dataset, row.variant), TARGETED[run.config.scale]
-        kept_rows(run, table, row.label, [net], partial(_add_row, run, dataset, row), targeted)
+        net, fill = run.net(dataset, row.variant), partial(_add_row, run, dataset, row, row.label)
+        kept_rows(run, table, row.label, [net], fill, targeted)
+        if row.variant == "none_at":
+            kept_rows(run, table, FEW, [net], partial(_add_row, run, dataset, row, FEW), [targeted, BUDGET])
     small = run.net(dataset, "none_at").backbone
     table.notes = [
         "AT: on attacked images alone; CT+AT: on clean ones too. The paper trains with PGD",
         *(f"{row.label}: attacked in training by {run.net(dataset, row.variant).adversarial_attack}" for row in ROWS),
         f"rows without ResNet-18: backbone {small}, all by the same recipe",
+        f"CTRW, RSE: noise before the last features, so that {BUDGET}; compare them with {FEW}",
         "epochs: those that were trained; catastrophic overfitting ends a run before its last epoch",
         f"{TWIN}: the same net without its noise, under its own worst case",
         "each net was trained once",
@@ -44,13 +53,9 @@ def reproduce(run: Run) -> Table:
     return table
 
 
-def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
-    """Train a net and fill its row; a run that diverges leaves a row that says so."""
-    try:
-        path = run.trained(dataset, row.variant)
-    except DivergedError:
-        table.add(row.label, "clean", text="diverged")
-        return
+def _add_row(run: Run, dataset: str, row: Row, label: str, table: Table) -> None:
+    """Train a net and fill its row."""
+    path = run.trained(dataset, row.variant)
     papers_pgd = row.paper[2] if row.paper else None
-    add_judged_row(table, run, row.label, path, papers_pgd, [TARGETED[run.config.scale]])
-    table.add(row.label, "epochs", text=str(len(ModelDirectory(path).read_metrics())))
+    add_judged_row(table, run, label, path, papers_pgd, [TARGETED[run.config.scale]], few=label == FEW)
+    table.add(label, "epochs", text=str(len(ModelDirectory(path).read_metrics())))

@@ -18,8 +18,8 @@ from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, LEAST, MARGIN, N
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.rivals import load_net
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import TWO_STEPS
 from wca_tf.experiments.tables import NO_PAPER, Table
+from wca_tf.experiments.variants import TWO_STEPS
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 

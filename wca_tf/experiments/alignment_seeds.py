@@ -30,7 +30,7 @@ class Form(NamedTuple):
 
     Attributes:
         label: the name of its rows.
-        variant: a key of settings.VARIANTS; with "_at" the one that is trained adversarially.
+        variant: a key of variants.VARIANTS; with "_at" the one that is trained adversarially.
         changes: changes to its TrainConfig.
     """
 

@@ -17,8 +17,8 @@ from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments.certificate_nets import ALL_IMAGES, DETERMINISTIC, RADII, certified, nets_of, radii_of
 from wca_tf.experiments.charts import Series
 from wca_tf.experiments.run import Run
-from wca_tf.experiments.settings import SMOOTHING_DEVIATIONS
 from wca_tf.experiments.tables import Table, in_points
+from wca_tf.experiments.variants import SMOOTHING_DEVIATIONS
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.model_dir import ModelDirectory
 

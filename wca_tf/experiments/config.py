@@ -8,7 +8,7 @@ from wca_tf.core.options import check_options, flag
 from wca_tf.data.config import DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.experiments import EXPERIMENTS, SCALES
-from wca_tf.experiments.settings import FOLDER, PAPER
+from wca_tf.experiments.variants import FOLDER, PAPER
 
 ALL = "all"  # in place of an experiment's name: every experiment
 

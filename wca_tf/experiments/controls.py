@@ -4,9 +4,11 @@ from functools import partial
 
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.noise_numbers import IN_TRAINING_NOTE, add_noise_in_training
 from wca_tf.experiments.paper import CONTROL_COLUMNS, CONTROLS, E3_NOTE, EPSILON, RADII, Row
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
+from wca_tf.runs.model_dir import ModelDirectory
 
 
 def reproduce(run: Run) -> Table:
@@ -15,9 +17,9 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Controls on {dataset}, epsilon = {EPSILON}: Table 6 of the paper (CIFAR-10)", [])
     for row in CONTROLS:
         fill = partial(_add_row, run, dataset, row)
-        kept_rows(run, table, row.label, [run.net(dataset, row.variant)], fill, row.asked)
+        kept_rows(run, table, row.label, run.nets(dataset, row.variant), fill, row.asked)
     table.notes = run.notes(dataset, CONTROLS, ["pgd"])
-    table.notes.append(E3_NOTE)
+    table.notes += [E3_NOTE, IN_TRAINING_NOTE]
     bar_chart(table, run.report_dir, "controls", ("paper, CIFAR-10", f"here, {dataset}"))
     return table
 
@@ -27,3 +29,4 @@ def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
     for place, attack in enumerate(CONTROL_COLUMNS):
         paper = row.paper[place] if row.paper else None
         table.add(row.label, attack, evaluated.number(attack, RADII[EPSILON]), paper)
+    add_noise_in_training(table, row.label, ModelDirectory(run.model_dir(dataset, row.variant)))

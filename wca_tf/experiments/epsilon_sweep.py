@@ -24,8 +24,8 @@ def reproduce(run: Run) -> Table:
     for (label, variant), numbers in zip(ABLATION_LABELS, ABLATION_NUMBERS["cifar10"], strict=True):
         printed = {attack: number / 100 for attack, number in zip(ATTACKS, numbers[1:], strict=True)}
         fill = partial(_add_rows, run, dataset, label, variant, printed)
-        found = kept_rows(run, table, label, [run.net(dataset, variant)], fill)
-        for attack in ATTACKS:
+        found = kept_rows(run, table, label, [run.net(dataset, variant)], fill, [ATTACKS, list(RADII)])
+        for attack in ATTACKS if found else ():
             paper[attack][label] = [(8.0, printed[attack])]
             ours[attack][label] = list(zip(scaled, found[attack], strict=True))
     table.notes = run.notes(dataset, ABLATION_LABELS, list(ATTACKS))

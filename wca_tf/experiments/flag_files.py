@@ -6,7 +6,8 @@
 from pathlib import Path
 from typing import Any
 
-from wca_tf.experiments.settings import PAPER, train_changes
+from wca_tf.experiments.settings import train_changes
+from wca_tf.experiments.variants import PAPER
 from wca_tf.runs.config import TrainConfig
 
 VARIANTS = ("none", "isotropic", "anisotropic")
@@ -33,7 +34,7 @@ def file_name(dataset: str, variant: str) -> str:
 
 
 def flag_lines(dataset: str, variant: str) -> str:
-    """Return the flags of a net of the paper, a line each; `dataset` is one of `settings.PAPER`."""
+    """Return the flags of a net of the paper, a line each; `dataset` is one of `variants.PAPER`."""
     changes = train_changes(dataset, variant, "paper")
     changes["dataset"] = DATASETS.get(dataset, changes["dataset"])
     first = {name: changes.get(name, getattr(TrainConfig, name)) for name in ORDER}

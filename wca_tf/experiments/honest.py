@@ -27,7 +27,8 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Every variant under strong attacks, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
     left: dict[tuple[str, str], list[float]] = {}
     for row in honest_rows():
-        left[row.variant, row.label] = _keep_row(table, row.label, run, first, row)
+        if found := _keep_row(table, row.label, run, first, row):
+            left[row.variant, row.label] = found
     table.notes = [*run.notes(first, honest_rows(), ["square"]), *_gains(left)]
     for dataset in others:
         for row in ablation_rows(dataset):
@@ -40,8 +41,11 @@ def reproduce(run: Run) -> Table:
     return table
 
 
-def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> list[float]:
-    """Fill a row, or take it from an earlier run; return P(correct) of each image in the worst case."""
+def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> list[float] | None:
+    """Fill a row, or take it from an earlier run; return P(correct) of each image in the worst case.
+
+    Return `None` for a net that diverged.
+    """
 
     def fill(part: Table) -> list[float]:
         path = run.trained(dataset, row.variant)
@@ -50,7 +54,7 @@ def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> lis
         probabilities: list[float] = worst.probability_correct.tolist()
         return probabilities
 
-    found: list[float] = kept_rows(run, table, label, [run.net(dataset, row.variant)], fill, row.asked)
+    found: list[float] | None = kept_rows(run, table, label, run.nets(dataset, row.variant), fill, row.asked)
     return found
 
 

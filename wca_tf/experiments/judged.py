@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wca_tf.experiments.paper import EPSILON, RADII
-from wca_tf.experiments.rivals import load_net, without_noise
+from wca_tf.experiments.rivals import load_net, with_few, without_noise
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
 from wca_tf.nets.targets import has_noise
@@ -14,7 +14,13 @@ RADIUS = RADII[EPSILON]
 
 
 def add_judged_row(
-    table: Table, run: Run, label: str, path: Path, papers_pgd: float | None = None, more: Sequence[str] = ()
+    table: Table,
+    run: Run,
+    label: str,
+    path: Path,
+    papers_pgd: float | None = None,
+    more: Sequence[str] = (),
+    few: bool = False,
 ) -> None:
     """Fill a row: the paper's PGD, the worst case over it, `adaptive` and `more`, and the net without its noise.
 
@@ -25,8 +31,10 @@ def add_judged_row(
         path: the directory of the trained net.
         papers_pgd: the paper's accuracy under PGD, as a share; `None` where the paper has no number.
         more: more attacks as written, each with a column.
+        few: whether the net has the budget of nets with noise before their last features, to stand beside them.
     """
     net = load_net(run, path)
+    net = with_few(run, net) if few and run.config.scale != "paper" else net
     attacks = ["pgd", net.adaptive, *more]
     found = run.evaluated_at(path, attacks, EPSILON, **net.asked)
     worst = found.worst_judgement(attacks, RADIUS)

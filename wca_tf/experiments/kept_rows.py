@@ -13,7 +13,7 @@ from typing import Any
 
 from wca_tf.attacks import ATTACKS
 from wca_tf.core import files
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import DivergedError, InputError, NonFiniteError, one_line
 from wca_tf.evaluation.judging import JUDGING_ALGORITHM
 from wca_tf.evaluation.measures.certificates import CERTIFICATES_ALGORITHM
 from wca_tf.experiments import EXPERIMENTS
@@ -39,7 +39,8 @@ def kept_rows(
         asked: what the numbers follow from besides, such as the attacks and radii of this experiment alone, as JSON.
 
     Returns:
-        What `fill` returned, from JSON.
+        What `fill` returned, from JSON; `None` where training or an attack met NaN or Inf. The table then has a row
+        `name` that says so.
 
     Raises:
         InputError: the file is broken.
@@ -50,8 +51,8 @@ def kept_rows(
     if not isinstance(stored, dict) or (stored and not stored.keys() >= {"settings", "table", "more", "cost"}):
         raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
     if not stored or not _same(stored["settings"], settings):
-        part, before = Table(name, list(table.columns)), run.times.cost()
-        more = fill(part)
+        before = run.times.cost()
+        part, more = _filled(name, table.columns, fill)
         cost = {what: value - before[what] for what, value in run.times.cost().items()}
         stored = {"settings": settings, "table": part.as_json(), "more": more, "cost": cost}
         path.parent.mkdir(exist_ok=True)
@@ -63,6 +64,18 @@ def kept_rows(
     table.take(as_table(stored["table"], path))
     files.write_text(run.report_dir / UNFINISHED, f"Not finished: the rows so far.\n\n{table.markdown()}")
     return stored["more"]
+
+
+def _filled(name: str, columns: Sequence[str], fill: Callable[[Table], Any]) -> tuple[Table, Any]:
+    """Return the rows that `fill` makes, and what it returns; a row that says so where the net diverged."""
+    part = Table(name, list(columns))
+    try:
+        return part, fill(part)
+    except (DivergedError, NonFiniteError) as error:
+        print(f"{name}: {one_line(error)}")
+        diverged = Table(name, list(columns))
+        diverged.add(name, columns[0] if columns else "clean", text="diverged")
+        return diverged, None
 
 
 def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table
 from wca_tf.gaussian import covariance, margins
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.model_dir import ModelDirectory
@@ -20,6 +21,21 @@ NOTES = [
     f"{DEVIATION}, {PAIRS}: geometric mean of the classes, and of all pairs of classes; {COMMON}: the share of the "
     "logits' variance that cancels in every answer",
 ]
+
+# Metrics of training with WCA's noise -> the columns of tables that show them.
+IN_TRAINING = {"common_noise_share": COMMON, "noise_to_margin": RATIO}
+IN_TRAINING_NOTE = (
+    f"{COMMON}: the share of the logits' variance that cancels in every answer; {RATIO}: the deviation of the deciding "
+    "difference over the margin; both on training images in the epoch that is judged"
+)
+
+
+def add_noise_in_training(table: Table, label: str, directory: ModelDirectory) -> None:
+    """Fill the columns that say where the noise of a net went in training; a net without such noise has none."""
+    line = directory.best_epoch()
+    for metric, column in IN_TRAINING.items():
+        if metric in line:
+            table.add(label, column, text=f"{line[metric]:.3g}")
 
 
 def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:

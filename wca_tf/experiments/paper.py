@@ -1,6 +1,6 @@
 """The rows of the paper's tables, and every number that it prints; no other module has them.
 
-A net is (label, variant of settings.VARIANTS); radii are written as in the paper.
+A net is (label, variant of variants.VARIANTS); radii are written as in the paper.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ class Row(NamedTuple):
 
     Attributes:
         label: the label, as in the paper.
-        variant: the net, one of settings.VARIANTS.
+        variant: the net, one of variants.VARIANTS.
         asked: changes to its EvaluateConfig.
         paper: the paper's clean, FGSM and PGD accuracy, as shares; empty for a row that the paper does not have.
     """

@@ -21,10 +21,12 @@ from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.budgets import BUDGETS, Budget
 from wca_tf.experiments.config import ReproduceConfig
-from wca_tf.experiments.net_times import NetTimes
+from wca_tf.experiments.net_times import NetTimes, duration
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.settings import FOLDER, VARIANTS, differences, train_changes
+from wca_tf.experiments.settings import differences, train_changes
+from wca_tf.experiments.variants import FOLDER, VARIANTS
 from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
 OTHER_SEEDS = (1, 2)  # of the nets that are trained three times
@@ -90,7 +92,7 @@ class Run:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets of the experiment at this scale, keys of settings.PAPER."""
+        """The data sets of the experiment at this scale, keys of variants.PAPER."""
         return self.config.datasets
 
     def net(self, dataset: str, variant: str) -> TrainConfig:
@@ -103,8 +105,15 @@ class Run:
         data_dir, download = self.config.tfds_data_dir, self.config.download
         return TrainConfig(tfds_data_dir=data_dir, download=download, strategy=STRATEGY, **changes)
 
-    def model_dir(self, dataset: str, variant: str) -> Path:
-        return expand_user(self.config.models_dir) / f"{dataset}-{self.config.scale}-{variant}"
+    def nets(self, dataset: str, variant: str) -> list[TrainConfig]:
+        """Return the configurations that a net follows from: its own, after that of the net that it starts from."""
+        source = VARIANTS[variant].get("initial_weights")
+        return [*([self.net(dataset, source)] if source else []), self.net(dataset, variant)]
+
+    def model_dir(self, dataset: str, variant: str, **changes: Any) -> Path:
+        """Return the directory of a net; `changes` to its TrainConfig are part of the name."""
+        name = "-".join([variant, *(f"{field}={value}" for field, value in changes.items())])
+        return expand_user(self.config.models_dir) / f"{dataset}-{self.config.scale}-{name}"
 
     def trained(self, dataset: str, variant: str, snapshots: Sequence[int] = (), **changes: Any) -> Path:
         """Return the directory of a net. Train the net first where this is not done.
@@ -113,13 +122,21 @@ class Run:
         """
         if source := VARIANTS[variant].get("initial_weights"):
             self.trained(dataset, source)
-        path = self.model_dir(dataset, "-".join([variant, *(f"{name}={value}" for name, value in changes.items())]))
+        path = self.model_dir(dataset, variant, **changes)
         self.times.begin(path.name)
         try:
             train(dataclasses.replace(self.net(dataset, variant), **changes), path, snapshots)
         finally:
             self.times.add_training(path)  # of a run that diverges too
         return path
+
+    def trained_for(self, path: Path) -> str:
+        """Return how long the net of a directory was trained, such as "6 epochs of 20,000 images, 15 min"."""
+        directory = ModelDirectory(path)
+        seconds = [line["seconds"] for line in directory.read_metrics()]
+        most = directory.train_config().max_train_examples
+        images = f"{most:,} images" if most else "all images"
+        return f"{len(seconds)} epoch{'s' * (len(seconds) != 1)} of {images}, {duration(sum(seconds))}"
 
     def other_seeds(self, dataset: str, variant: str) -> list[Path]:
         """Return the directories of nets that differ from that of `trained` in their seed alone."""
@@ -159,7 +176,7 @@ class Run:
         """Return notes for the table that say how this run differs from the paper's.
 
         Args:
-            dataset: a key of settings.PAPER.
+            dataset: a key of variants.PAPER.
             nets: (label, variant, ...), as in paper.py.
             attacks: names of the attacks whose budget may be smaller than the paper's.
             num_examples: number of images attacked, where it is not the number of the budget.

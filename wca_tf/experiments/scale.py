@@ -10,6 +10,7 @@ from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
 BATCH = 100  # images of the wide net that are attacked at a time: more need more memory
+TRAINED = "trained"  # the column that says for how long
 WIDE_IMAGES = {"tiny": 20, "small": 100, "paper": 0}  # 0 for all
 
 
@@ -32,6 +33,7 @@ def reproduce(run: Run) -> Table:
 def _add_imagenet(run: Run, dataset: str, variant: str, name: str, table: Table) -> None:
     """Train a net and fill its row of Table 7."""
     evaluated = run.evaluated(dataset, variant, ["fgsm", "pgd"])
+    table.add(name, TRAINED, text=run.trained_for(run.model_dir(dataset, variant)))
     clean, *attacked = (value / 100 for value in IMAGENET[dataset, variant])
     table.add(name, "clean", evaluated.number("clean"), clean)
     for attack, theirs in zip(("fgsm", "pgd"), attacked, strict=True):
@@ -42,6 +44,7 @@ def _add_wide(run: Run, dataset: str, variant: str, name: str, table: Table) -> 
     """Train a wide net and fill its row of Table 9."""
     asked = {"batch_size": BATCH, "num_examples": WIDE_IMAGES[run.config.scale]}
     evaluated = run.evaluated(dataset, variant, ["pgd"], ",".join(RADII), **asked)
+    table.add(name, TRAINED, text=run.trained_for(run.model_dir(dataset, variant)))
     clean, *attacked = (value / 100 for value in WIDE[variant])
     table.add(name, "clean", evaluated.number("clean"), clean)
     for (text, radius), theirs in zip(RADII.items(), attacked, strict=True):

@@ -24,11 +24,12 @@ def reproduce(run: Run) -> Table:
     ours: dict[str, Series] = {attack: {} for attack in ATTACKS}
     scaled = [255 * radius for radius in RADII.values()]
     for label, variant in NETS:
-        found = [_kept(run, table, dataset, label, variant, seed) for seed in SEEDS]
-        for attack in ATTACKS:
+        of_seeds = [_kept(run, table, dataset, label, variant, seed) for seed in SEEDS]
+        found = [of_seed for of_seed in of_seeds if of_seed]  # without those that diverged
+        for attack in ATTACKS if found else ():
             for column in ("clean", *RADII):
                 numbers = [of_seed[attack][column] for of_seed in found]
-                table.add(f"{attack}, {label}, {len(SEEDS)} seeds", column, text=by_seed(numbers))
+                table.add(f"{attack}, {label}, {len(found)} seeds", column, text=by_seed(numbers))
             means = [np.mean([of_seed[attack][text]["value"] for of_seed in found]) for text in RADII]
             printed = [value / 100 for value in STRONGER[attack, variant][1:]]
             paper[attack][label] = list(zip(scaled, printed, strict=True))
@@ -43,7 +44,7 @@ def _kept(run: Run, table: Table, dataset: str, label: str, variant: str, seed: 
     """Fill the rows of a net with this seed, or take them from an earlier run; return what `_add_rows` does."""
     name = f"{label}, seed {seed}" if seed else label
     net = dataclasses.replace(run.net(dataset, variant), seed=seed)
-    return kept_rows(run, table, name, [net], partial(_add_rows, run, dataset, name, variant, seed))
+    return kept_rows(run, table, name, [net], partial(_add_rows, run, dataset, name, variant, seed), ATTACKS)
 
 
 def _add_rows(run: Run, dataset: str, name: str, variant: str, seed: int, table: Table) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import Series, panels, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, MARGIN, NOTES, RATIO, noise_numbers
-from wca_tf.experiments.paper import EPSILON, RADII
+from wca_tf.experiments.paper import ABLATION_NUMBERS, EPSILON, RADII
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.runs.model_dir import ModelDirectory
@@ -41,17 +41,23 @@ def reproduce(run: Run) -> Table:
     table = Table(f"Length of training, {', '.join(run.datasets)}, epsilon = {EPSILON}", ["clean"])
     for dataset in run.datasets:
         drawn: dict[str, Series] = {column: {} for column in PANELS}
-        for label, (variant, epochs) in NETS.items():
-            kept = epochs if run.config.scale != "tiny" else TINY[-len(epochs) :]
-            name, net = f"{dataset}, {label}", dataclasses.replace(run.net(dataset, variant), epochs=kept[-1])
-            rows = kept_rows(run, table, name, [net], partial(_add_rows, run, dataset, variant, kept, name))
-            for epoch, numbers in zip(kept, rows, strict=bool(rows)):  # no rows of a run that diverged
-                for column, value in numbers.items():
-                    drawn[column].setdefault(label, []).append((epoch, value))
+        lengths: dict[int, list[tuple[str, str]]] = {}
+        for label, (variant, written) in NETS.items():
+            epochs = written if run.config.scale != "tiny" else TINY[-len(written) :]
+            lengths.setdefault(epochs[-1], []).append((label, variant))
+            net = dataclasses.replace(run.net(dataset, variant), epochs=epochs[-1])
+            for epoch in epochs:
+                name = f"{dataset}, {label}, {epoch} epochs"
+                numbers = kept_rows(
+                    run, table, name, [net], partial(_add_row, run, dataset, variant, epochs, epoch, name), epoch
+                )
+                for column in PANELS if numbers else ():  # a net that diverged has no numbers
+                    if column in numbers:
+                        drawn[column].setdefault(label, []).append((epoch, numbers[column]))
         _draw(run, dataset, drawn)
-        nets = [(label, variant) for label, (variant, _) in NETS.items()]
-        table.notes += run.notes(dataset, nets, ["adaptive"])
-    table.notes += [
+        for length, nets in lengths.items():
+            table.notes += run.notes(dataset, nets, ["adaptive"], epochs=length)
+    table.notes = list(dict.fromkeys(table.notes)) + [
         "the learning rate is constant, so that a net after 10 epochs is that of a run of 10 epochs; rate divided by "
         "10: after each third of the run, as the authors do",
         *NOTES,
@@ -59,21 +65,26 @@ def reproduce(run: Run) -> Table:
     return table
 
 
-def _add_rows(
-    run: Run, dataset: str, variant: str, epochs: Sequence[int], name: str, table: Table
-) -> list[dict[str, float]]:
-    """Train a net and fill a row for each number of epochs; return the numbers of the figure for each."""
+def _trained(run: Run, dataset: str, variant: str, epochs: Sequence[int], epoch: int) -> Path:
+    """Train a net to the last of `epochs`; return the directory of the net as it was after `epoch`.
+
+    Raises:
+        DivergedError: the run diverged before that epoch.
+    """
+    snapshot = ModelDirectory(run.model_dir(dataset, variant, epochs=epochs[-1])).snapshot(epoch)
     try:
-        path = run.trained(dataset, variant, snapshots=epochs, epochs=epochs[-1])
+        run.trained(dataset, variant, snapshots=epochs, epochs=epochs[-1])
     except DivergedError:
-        table.add(name, "clean", text="diverged")
-        return []
-    snapshots = {epoch: ModelDirectory(path).snapshot(epoch).path for epoch in epochs}
-    return [_add_row(table, run, f"{name}, {epoch} epochs", kept) for epoch, kept in snapshots.items()]
+        if not snapshot.last.exists():
+            raise
+    return snapshot.path
 
 
-def _add_row(table: Table, run: Run, label: str, path: Path) -> dict[str, float]:
-    """Fill a row; return the numbers of the figure."""
+def _add_row(
+    run: Run, dataset: str, variant: str, epochs: Sequence[int], epoch: int, label: str, table: Table
+) -> dict[str, float]:
+    """Train a net, and fill the row of the net after an epoch; return the numbers of the figure."""
+    path = _trained(run, dataset, variant, epochs, epoch)
     adaptive = run.budget.written("adaptive")
     found = run.evaluated_at(path, ["pgd", adaptive], EPSILON)
     worst = found.worst_case(["pgd", adaptive], RADIUS)
@@ -93,19 +104,24 @@ def _add_row(table: Table, run: Run, label: str, path: Path) -> dict[str, float]
 def _draw(run: Run, dataset: str, drawn: dict[str, Series]) -> None:
     """Draw each column over the epochs, a line for each net."""
     figure, axes = panels(len(PANELS), 3.4, 3.2, label="in %, or a number", shared=False, columns=4)
+    images = run.net(dataset, NETS["No Defense"][0]).max_train_examples
     for axis, column in zip(axes, PANELS, strict=True):
         _lines(axis, column, drawn[column])
+        axis.set_xlabel(f"epochs of {images:,} images" if images else "epochs")
         if column in LOGARITHMIC:
             axis.set_yscale("log")
         elif column not in OF_NOISE:
             axis.set_ylim(0, 100)
+    if dataset in ABLATION_NUMBERS:
+        papers_pgd = ABLATION_NUMBERS[dataset][-1][-1]
+        axes[0].axhline(papers_pgd, color="grey", linestyle="--", label="WCA-Net anisotropic, the paper")
     names = axes[0].get_legend_handles_labels()  # of all nets; a net without noise has no line in some panels
     figure.legend(*names, loc="outside lower center", ncols=3, frameon=False)
     save(figure, run.report_dir, f"training_length_{dataset}")
 
 
 def _lines(axis: Axes, title: str, series: Series) -> None:
-    axis.set(title=title, xlabel="epochs", xscale="log")
+    axis.set(title=title, xscale="log")
     epochs = sorted({int(epoch) for points in series.values() for epoch, _ in points})
     axis.set_xticks(epochs, [str(epoch) for epoch in epochs])
     axis.xaxis.set_minor_locator(ticker.NullLocator())

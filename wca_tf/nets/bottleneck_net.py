@@ -151,10 +151,12 @@ class BottleneckNet(StochasticClassifier):
         """Return a Lipschitz constant of the features f from images in [0, 1], in l2.
 
         Raises:
-            InputError: a layer whose constant is not known, or that computes in less than float32.
+            InputError: a layer whose constant is not known, or that computes in less than float32; images of any size.
         """
         constant = lipschitz_constant(self.backbone) * constant_of_layer(self.bottleneck) / min(self.pixel_std)
         positions = self.backbone.output_shape[1:-1]  # maps of features are averaged over positions
+        if None in positions:
+            raise InputError(f"expected a backbone with images of one size, received features {positions}")
         return constant / math.sqrt(math.prod(positions))
 
     @property

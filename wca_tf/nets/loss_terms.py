@@ -57,7 +57,10 @@ class LipschitzMargin(NamedTuple):
             weights: W [C, D]; not used where `change` is 0.
         """
         if self.change and weights is not None:
-            squares = tf.reduce_sum(tf.square(weights[:, tf.newaxis] - weights), axis=-1)
+            centred = weights - tf.reduce_mean(weights, axis=0)  # else what all classes share costs precision
+            norms = tf.reduce_sum(tf.square(centred), axis=1)
+            squares = norms[:, tf.newaxis] + norms - 2 * tf.matmul(centred, centred, transpose_b=True)
+            squares = tf.maximum(squares, 0.0)
             itself = tf.eye(weights.shape[0], dtype=tf.bool)
             distances = tf.where(itself, tf.zeros([], squares.dtype), tf.sqrt(squares + _SMALLEST))
             logits = logits + self.change * tf.gather(distances, labels)
