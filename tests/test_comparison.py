@@ -5,6 +5,7 @@ import html
 import json
 import re
 import shutil
+import subprocess
 
 import keras
 import numpy as np
@@ -166,7 +167,8 @@ def test_the_page_has_a_row_for_each_net_and_links_to_its_report(reports, tmp_pa
     assert len(rows) == sum(len(group.rows) for group in groups) == 3
     links = re.findall(r'<a href="([^"]*)">', page)
     assert all((tmp_path / "compared here" / html.unescape(link)).resolve().is_file() for link in links)
-    assert len(links) == 3 and "<script>alert" not in page and page.count("<svg") == 2
+    drawn = sum(len(group.rows[0].one_draw) for group in groups)  # a figure for each protocol
+    assert len(links) == 3 and "<script>alert" not in page and page.count("<svg") == drawn
     assert not re.search(r'(src|href)="(https?:)?//', page)  # nothing is fetched
     for found, row in zip(rows, (row for group in groups for row in group.rows), strict=True):
         protocols = json.loads(re.search(r"data-protocols='(.*?)'", found)[1])
@@ -211,8 +213,58 @@ def test_the_finding_names_the_net_that_is_overstated_most(reports):
     told = finding(dataclasses.replace(group, rows=rows))
     assert told == "The usual protocol overstates b most: it says 30.0 %, where the worst case leaves 10.0 %."
     assert np.isclose(rows[1].overstated, 0.2)
+    by_fgsm = [dataclasses.replace(row, one_draw={"pgd": high, "fgsm": low}) for row in rows]
+    told = finding(dataclasses.replace(group, rows=by_fgsm), "fgsm")
+    assert told == "fgsm, judged by one draw, overstates no net: it leaves no more than the worst case."
+    assert finding(dataclasses.replace(group, rows=rows), "fgsm") == "Not every net was attacked by fgsm."
     told = finding(dataclasses.replace(group, rows=rows[:1]))
-    assert told == "The usual protocol overstates no net: it leaves as much as the worst case."
+    assert told == "The usual protocol overstates no net: it leaves no more than the worst case."
+
+
+# The page in a browser
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+USE = """<pre id="seen"></pre><script>
+addEventListener("load", () => {
+  const table = document.getElementById("nets"), rows = () => [...table.tBodies[0].rows];
+  const cells = (column) => rows().filter((row) => !row.hidden).map((row) => row.cells[column].textContent.trim());
+  const choose = (select, value) => { select.value = value; select.dispatchEvent(new Event("change")); };
+  const shown = () => [...document.querySelectorAll("figure")].filter((each) => !each.hidden).length;
+  const seen = {all: cells(0).length, figures: shown()};
+  table.querySelectorAll("thead button")[3].click();
+  seen.down = rows().map((row) => Number(row.cells[3].dataset.value));
+  table.querySelectorAll("thead button")[3].click();
+  seen.up = rows().map((row) => Number(row.cells[3].dataset.value));
+  choose(document.querySelector("[data-filter=epsilon]"), "0.2");
+  seen.filtered = cells(7);
+  choose(document.querySelector("[data-filter=epsilon]"), "");
+  choose(document.getElementById("protocol"), "fgsm");
+  seen.head = table.querySelectorAll("thead button")[2].textContent;
+  seen.fgsm = rows().map((row) => [Number(row.cells[2].dataset.value), Number(row.cells[6].dataset.value)]);
+  seen.finding = [...document.querySelectorAll("span[data-protocol]")].filter((e) => !e.hidden).map((e) => e.textContent);
+  seen.labels = [...document.querySelectorAll("figure")].filter((e) => !e.hidden).map((e) => e.dataset.protocol);
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+});
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_the_page_sorts_filters_and_changes_its_protocol_in_a_browser(reports, tmp_path):
+    groups = compare_evaluations([reports["plain"], reports["other"]], tmp_path / "compared")
+    page = tmp_path / "compared" / "comparison.html"
+    page.write_text(page.read_text().replace("</body>", USE))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", "--dump-dom"]
+    done = subprocess.run([CHROMIUM, *options, page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr
+    seen = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    rows = [row for group in groups for row in group.rows]
+    worst = sorted(row.worst_case["value"] for row in rows)
+    assert seen["all"] == len(rows) == 3 and seen["down"] == worst[::-1] and seen["up"] == worst
+    assert seen["filtered"] == ["0.2"] and seen["head"] == "fgsm, one draw" and seen["figures"] == 2
+    by_fgsm = {(row.one_draw["fgsm"]["value"], row.overstated_by("fgsm")) for row in rows}
+    assert {tuple(pair) for pair in seen["fgsm"]} == by_fgsm
+    assert seen["finding"] == [finding(group, "fgsm") for group in groups] and seen["labels"] == ["fgsm", "fgsm"]
 
 
 # Parts of an evaluation

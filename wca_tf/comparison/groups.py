@@ -56,7 +56,12 @@ class Row:
     @property
     def overstated(self) -> float | None:
         """By how much the protocol's accuracy is above the worst case; `None` without the protocol."""
-        return None if self.protocol is None else self.protocol["value"] - self.worst_case["value"]
+        return self.overstated_by(PROTOCOL)
+
+    def overstated_by(self, protocol: str) -> float | None:
+        """Return by how much an attack's accuracy by one draw is above the worst case; `None` without the attack."""
+        number = self.one_draw.get(protocol)
+        return None if number is None else number["value"] - self.worst_case["value"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A comparison as one self-contained page: a table to sort and filter, and a figure for each group."""
+"""A comparison as one self-contained page: a table to sort and filter, and a figure for each group and protocol."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from wca_tf.comparison.groups import PROTOCOL, QUERIES, Group, Row
 from wca_tf.comparison.tables import COLUMNS, finding, points, signed, title, with_interval
-from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.page import render
 
@@ -18,21 +17,21 @@ def as_page(groups: list[Group], directory: Path) -> str:
     """Return the page in HTML. Its links to the nets' reports are relative to `directory`, where it will be."""
     nets = list(dict.fromkeys(row.net for group in groups for row in group.rows))
     columns = (*COLUMNS, "ε", "data")
-    told = [_told(group, directory) for group in groups]
     protocols = list(dict.fromkeys(name for group in groups for row in group.rows for name in row.one_draw))
     protocols.sort(key=PROTOCOL.__ne__)  # the usual protocol is first
+    told = [_told(group, directory, protocols) for group in groups]
     return render("comparison.html.j2", groups=told, nets=nets, columns=columns, queries=QUERIES, protocols=protocols)
 
 
-def _told(group: Group, directory: Path) -> dict[str, Any]:
+def _told(group: Group, directory: Path, protocols: list[str]) -> dict[str, Any]:
     return {
         "title": title(group),
-        "finding": finding(group),
+        "findings": {name: finding(group, name) for name in protocols},
         "notes": group.notes,
         "data": group.data,
         "epsilon": group.radius_text,
         "size": group.radius[1],
-        "figure": _figure(group),
+        "figures": {name: _figure(group, name) for name in protocols},
         "rows": [
             {
                 "net": row.net,
@@ -44,16 +43,16 @@ def _told(group: Group, directory: Path) -> dict[str, Any]:
                 ],
                 "overstated": row.overstated,
                 "points": points(row.overstated),
-                "protocols": {name: _shown(number, row) for name, number in row.one_draw.items()},
+                "protocols": {name: _shown(name, row) for name in row.one_draw},
             }
             for row in group.rows
         ],
     }
 
 
-def _shown(number: Number, row: Row) -> dict[str, Any]:
+def _shown(protocol: str, row: Row) -> dict[str, Any]:
     """Return what the page shows of a protocol: its accuracy, and by how much it is above the worst case."""
-    above = number["value"] - row.worst_case["value"]
+    number, above = row.one_draw[protocol], row.overstated_by(protocol)
     text, _, interval = with_interval(number).partition(" ")
     return {"value": number["value"], "text": text, "interval": interval, "above": above, "points": points(above)}
 
@@ -64,14 +63,15 @@ def _link(row: Row, directory: Path) -> str:
     return quote(os.path.relpath(report.resolve(), directory.resolve())) if report.is_file() else ""
 
 
-def _figure(group: Group) -> Markup:
-    """Draw for each net the accuracy by the protocol and in the worst case, with a line between them."""
-    rows = [row for row in group.rows if row.protocol is not None]
+def _figure(group: Group, protocol: str) -> Markup:
+    """Draw for each net the accuracy by a protocol and in the worst case, with a line between them."""
+    rows = [row for row in group.rows if protocol in row.one_draw]
     if not rows:
         return Markup()
     with figures.Drawing("overstated", size=(figures.SIZE[0], 0.9 + 0.3 * len(rows)), fitted=True) as drawing:
         worst = [100 * row.worst_case["value"] for row in rows]
-        protocol = [100 * row.protocol["value"] for row in rows if row.protocol]
+        judged = [100 * row.one_draw[protocol]["value"] for row in rows]
         names = [figures.shorten(row.net) for row in rows]
-        figures.dumbbells(drawing.axes, names, worst, protocol, ("worst case", "usual protocol"))
+        label = "usual protocol" if protocol == PROTOCOL else figures.shorten(protocol)
+        figures.dumbbells(drawing.axes, names, worst, judged, ("worst case", label))
     return drawing.svg

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from wca_tf.comparison.groups import QUERIES, Group, Row
+from wca_tf.comparison.groups import PROTOCOL, QUERIES, Group, Row
 from wca_tf.evaluation.intervals import Number, percent
 from wca_tf.evaluation.report.page import escape_markdown
 
@@ -60,16 +60,23 @@ def title(group: Group) -> str:
     return f"{group.data}, ε = {group.radius_text}, accuracy in % and differences in points [95 % interval]"
 
 
-def finding(group: Group) -> str:
-    """Return a sentence that says which net's accuracy the usual protocol overstates most, and by how much."""
-    attacked = [row for row in group.rows if row.overstated is not None]
-    if not attacked:  # a protocol is an attack that every net met
-        return "Not every net was attacked by the usual protocol, PGD with its default options."
-    most = max(attacked, key=lambda row: row.overstated or 0.0)
-    if most.protocol is None or (most.overstated or 0.0) <= 0:
-        return "The usual protocol overstates no net: it leaves as much as the worst case."
+def finding(group: Group, protocol: str = PROTOCOL) -> str:
+    """Return a sentence that says which net's accuracy a protocol overstates most, and by how much.
+
+    Args:
+        group: the nets.
+        protocol: the attack that is judged by one draw; PGD with its default options is the usual protocol.
+    """
+    name = "The usual protocol" if protocol == PROTOCOL else f"{protocol}, judged by one draw,"
+    overstated = {row.net: row.overstated_by(protocol) or 0.0 for row in group.rows if protocol in row.one_draw}
+    if not overstated:  # a protocol is an attack that every net met
+        attack = "the usual protocol, PGD with its default options" if protocol == PROTOCOL else protocol
+        return f"Not every net was attacked by {attack}."
+    most = max(group.rows, key=lambda row: overstated[row.net])
+    if overstated[most.net] <= 0:
+        return f"{name} overstates no net: it leaves no more than the worst case."
     return (
-        f"The usual protocol overstates {most.net} most: it says {percent(most.protocol)} %, where the worst case "
+        f"{name} overstates {most.net} most: it says {percent(most.one_draw[protocol])} %, where the worst case "
         f"leaves {percent(most.worst_case)} %."
     )
 
