@@ -241,7 +241,8 @@ addEventListener("load", () => {
   choose(document.getElementById("protocol"), "fgsm");
   seen.head = table.querySelectorAll("thead button")[2].textContent;
   seen.fgsm = rows().map((row) => [Number(row.cells[2].dataset.value), Number(row.cells[6].dataset.value)]);
-  seen.finding = [...document.querySelectorAll("span[data-protocol]")].filter((e) => !e.hidden).map((e) => e.textContent);
+  const findings = [...document.querySelectorAll("span[data-protocol]")];
+  seen.finding = findings.filter((each) => !each.hidden).map((each) => each.textContent);
   seen.labels = [...document.querySelectorAll("figure")].filter((e) => !e.hidden).map((e) => e.dataset.protocol);
   document.getElementById("seen").textContent = JSON.stringify(seen);
 });

@@ -211,6 +211,33 @@ def test_outputs_of_a_dense_layer_have_the_moments_of_its_weights(scope):
     assert np.abs(np.corrcoef(found.T) - np.eye(3)).max() < 0.08
 
 
+def check_moments(found, mean, deviation):
+    """`found` [MANY, ...] has this mean and standard deviation, elementwise, within five standard errors."""
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - mean), 0.08 * deviation + 1e-6)
+    np.testing.assert_allclose(found.var(axis=0), deviation**2, rtol=0.11)
+
+
+@pytest.mark.parametrize("scope", ["image", "batch"])
+@pytest.mark.parametrize("shared_by", ["layer", "channel", "element"])
+def test_outputs_of_pni_have_the_moments_of_its_kernel(shared_by, scope):
+    image = np.random.default_rng(3).normal(size=(2, 2, 2)).astype(np.float32)
+    layer = built(ProportionalConvolution(3, 2, amplitude=0.3, shared_by=shared_by, scope=scope), (2, 2, 2))
+    scale = np.broadcast_to(layer.alpha.numpy() * layer.kernel.numpy().std(ddof=1), layer.kernel.shape)
+    mean = np.einsum("hwc,hwcf->f", image, layer.kernel.numpy()) + layer.bias.numpy()
+    deviation = np.sqrt(np.einsum("hwc,hwcf->f", image**2, scale**2))
+    check_moments(outputs_of_many_draws(layer, image)[:, 0, 0], mean, deviation)
+
+
+@pytest.mark.parametrize("scope", ["image", "batch"])
+def test_outputs_of_l2p_and_ctrw_have_the_moments_of_their_formulas(scope):
+    features = np.random.default_rng(6).normal(size=SHAPE).astype(np.float32)
+    added = built(LearnedActivationNoise(0.25, 0.01, scope), SHAPE)
+    check_moments(outputs_of_many_draws(added, features), features, np.abs(added.sigma.numpy()))
+    weights = built(RandomPixelWeights(2 / 3, scope), SHAPE)
+    deviation = np.abs(features * weights.deviation.numpy())
+    check_moments(outputs_of_many_draws(weights, features), features * weights.mean.numpy(), deviation)
+
+
 def test_images_of_a_draw_meet_uncorrelated_weights_by_image_and_the_same_by_batch():
     images = np.repeat(np.random.default_rng(5).normal(size=(1, 1, 1, 6)), 2, axis=0).astype(np.float32)
     for scope in ("image", "batch"):

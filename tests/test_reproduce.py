@@ -21,6 +21,8 @@ from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
 from wca_tf.experiments.contours import angles_to_axes
+from wca_tf.experiments.defence_columns import ADDS, OVERSTATES, STRONG, TWIN_OVERSTATES
+from wca_tf.experiments.defences import _add_row
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.index_page import index_page
@@ -28,14 +30,16 @@ from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
-from wca_tf.experiments.rivals import NOISE_IMAGES, load_net, noise_over_margin
+from wca_tf.experiments.rivals import NOISE_IMAGES, RIVALS, load_net, noise_over_margin
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import differences, train_changes
 from wca_tf.experiments.tables import Cell, Table, load_table, write_table
 from wca_tf.experiments.variants import OWN_RECIPES, PAPER, VARIANTS
 from wca_tf.gaussian.margins import nearest_difference
+from wca_tf.nets.targets import is_gaussian
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
+from wca_tf.runs.training import train
 
 # Seconds each; the others train more nets, and run with --slow.
 QUICK = ("ablation",)
@@ -91,6 +95,36 @@ def test_the_noise_over_the_margin_is_that_of_the_exact_covariance(trained, dire
     expected = float(tf.reduce_mean(deviations) / tf.reduce_mean(margins))
     # A deviation from 50 draws has an error of a tenth; images share the law of the noise, and not the draws.
     assert noise_over_margin(run, net) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wca", "rse"])
+def test_what_the_noise_adds_and_a_protocol_overstates_follow_from_the_images(name, tmp_path, tiny_config):
+    """Again from examples.npz, by NumPy alone: the differences have the sign that their columns say."""
+    path, rival = tmp_path / "net", RIVALS[name]
+    train(dataclasses.replace(tiny_config, defence=name), path)
+    run, table = Run(ask(tmp_path, "defences")), Table("", [])
+    net = load_net(run, path)
+    _add_row(table, run, net, "row", rival, at_larger=False)
+
+    def least(directory, attacks):
+        with np.load(directory / "examples.npz") as stored:
+            found = dict(zip(stored["attack"].tolist(), stored["probability_correct"], strict=True))
+        return np.min([found[attack] for attack in ("clean", *attacks)], axis=0), found
+
+    noisy, silent = sorted((path / "evaluations").glob("*/examples.npz"), key=lambda file: "noise_off" in str(file))[:2]
+    attacks = ["pgd", net.adaptive, rival.protocol]
+    with_noise, found = least(noisy.parent, attacks)
+    without, of_twin = least(silent.parent, attacks)
+    worst, _ = least(noisy.parent, [*STRONG, net.adaptive, net.square, rival.protocol])
+    shown = {column: float(table.rows["row"][column].text.split()[0]) for column in (ADDS, OVERSTATES, TWIN_OVERSTATES)}
+    rounding = 0.051  # points; with noise in layers, half of the draws judge: then rows of one attack are no minimum
+    if is_gaussian(net.model.target()):
+        assert shown[ADDS] == pytest.approx(100 * np.mean(with_noise - without), abs=rounding)
+        assert shown[OVERSTATES] == pytest.approx(100 * np.mean(found[rival.protocol] - worst), abs=rounding)
+    else:
+        assert shown[ADDS] == pytest.approx(100 * np.mean(with_noise - without), abs=2)
+    assert shown[TWIN_OVERSTATES] == pytest.approx(100 * np.mean(of_twin[rival.protocol] - without), abs=rounding)
 
 
 # Runs

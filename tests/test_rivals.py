@@ -186,6 +186,25 @@ def test_weight_decay_counts_the_kernels_alone():
 # Nets with Gaussian logits
 
 
+def test_se_snn_and_rfd_are_their_formulas_with_the_same_numbers_drawn():
+    images, seed = random_images(3, shape=SHAPE), make_seed(7)
+    for text in GAUSSIAN:
+        net = net_of(text)
+        pooled = net.pooled(net.normalised(images)).numpy()
+        (kernel, bias), (weights, offset) = (
+            [weight.numpy() for weight in layer.weights] for layer in (net.bottleneck, net.classifier)
+        )
+        if "rfd" in text:  # W (V (f + ν ξ) + c) + b
+            noisy = pooled + net.deviation * tf.random.stateless_normal(pooled.shape, seed).numpy()
+            expected = (noisy @ kernel + bias) @ weights + offset
+        else:  # W (μ + σ ∘ ξ) + b with σ = softplus(u − shift)
+            other, shift = (weight.numpy() for weight in net.deviation.weights)
+            deviation = np.logaddexp(0, pooled @ other + shift - net.shift)
+            draw = tf.random.stateless_normal(deviation.shape, seed).numpy()
+            expected = (pooled @ kernel + bias + deviation * draw) @ weights + offset
+        np.testing.assert_allclose(net.logits(images, seed), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("text", GAUSSIAN)
 def test_gaussian_logits_are_those_of_the_draws(text):
     net, images = net_of(text), random_images(2, shape=SHAPE)
@@ -287,6 +306,10 @@ def test_a_wrong_option_is_one_line(fails_in_one_line, tmp_path):
         ("rse:deviation=-1", "deviation"),
         ("adv_bnn:prior_deviation=0", "prior_deviation"),
         ("se_snn:width=3", "feature_dim"),
+        ("l2p:min_deviation=-1", "min_deviation"),
+        ("smoothing:deviation=-0.1", "deviation"),
+        ("rfd:deviation=nan", "deviation"),
+        ("ctrw:scope=pixel", "image, batch"),
     ):
         assert told in fails_in_one_line(tmp_path, "train", f"--defence={text}", "--model_dir=x")
 
