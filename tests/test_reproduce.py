@@ -142,6 +142,14 @@ def test_every_experiment_runs_on_digits_and_leaves_its_table_and_figures(name, 
     assert any("not 600" in note and "max_train_examples" in note for note in table.notes) or name == "bound"
 
 
+def test_a_net_from_a_machine_of_another_precision_is_taken(tmp_path, capsys):
+    run = Run(ask(tmp_path, "ablation"))
+    path = run.model_dir("digits", "none")
+    train(dataclasses.replace(run.net("digits", "none"), precision="mixed_bfloat16"), path)
+    capsys.readouterr()
+    assert run.trained("digits", "none") == path and "nothing to do" in capsys.readouterr().out
+
+
 def test_a_second_run_trains_and_attacks_nothing_and_gives_the_same_table(directory, capsys, contents):
     first = reproduce(ask(directory, "ablation")).as_json()
     before = {path: digest for path, digest in contents(directory / "models").items() if "lock" not in path}

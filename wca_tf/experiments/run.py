@@ -125,7 +125,10 @@ class Run:
         path = self.model_dir(dataset, variant, **changes)
         self.times.begin(path.name)
         try:
-            train(dataclasses.replace(self.net(dataset, variant), **changes), path, snapshots)
+            config = dataclasses.replace(self.net(dataset, variant), **changes)
+            if (directory := ModelDirectory(path)).config.exists():  # maybe by a machine of another fast precision
+                config = dataclasses.replace(config, precision=directory.train_config().precision)
+            train(config, path, snapshots)
         finally:
             self.times.add_training(path)  # of a run that diverges too
         return path
