@@ -13,9 +13,13 @@ import pytest
 from evaluation_nets import arrays, dense_net, digits, read_strictly, with_layers
 
 import wca_tf
+from wca_tf.attacks import parse_attack
 from wca_tf.comparison.compare import compare_evaluations
+from wca_tf.comparison.groups import AUTHORS_OWN
+from wca_tf.comparison.page import as_page
 from wca_tf.comparison.tables import as_markdown, as_text, finding
 from wca_tf.core.errors import InputError
+from wca_tf.defences import declaration_of, defence_names
 
 HOSTILE = '<script>alert("1")</script>|x'
 
@@ -103,6 +107,47 @@ def test_other_images_are_another_group(reports):
     assert [len(group.rows) for group in groups] == [1, 1, 1, 1]
 
 
+def test_other_images_in_memory_have_another_name(reports):
+    names = {group.data for group in compare_evaluations([reports["plain"], reports["images"]])}
+    assert len(names) == 2 and all(name.startswith("images in memory, 20 images (") for name in names)
+
+
+def test_nets_that_were_attacked_with_another_seed_are_told(reports, tmp_path):
+    directory = changed(reports["other"], tmp_path / "seed", lambda results: results["config"].update(seed=3))
+    both, _ = compare_evaluations([reports["plain"], directory])
+    assert "attacked and judged with different seeds: 0, 3" in both.notes
+
+
+def changed(report, directory, change):
+    """A copy of a report whose results.json is changed."""
+    shutil.copytree(report, directory)
+    results = read_strictly(directory / "results.json")
+    change(results)
+    (directory / "results.json").write_text(json.dumps(results))
+    return directory
+
+
+def test_the_authors_own_attack_is_a_protocol_that_differs_from_net_to_net(reports, tmp_path):
+    def trained_as(name, defence):
+        training = {"defence": defence, "adversarial": "none"}
+        return changed(reports["plain"], tmp_path / name, lambda results: results.update(training=training))
+
+    nets = [trained_as(name, name) for name in ("wca", "se_snn", "ctrw", "smoothing")]
+    group = compare_evaluations(nets)[0]
+    one_draw = [row.one_draw for row in group.rows]
+    assert one_draw[0][AUTHORS_OWN] == one_draw[0]["pgd"] and one_draw[1][AUTHORS_OWN] == one_draw[1]["fgsm"]
+    assert AUTHORS_OWN not in one_draw[2] and AUTHORS_OWN not in one_draw[3]
+    assert group.notes == ["not attacked by the attack of its authors, single_draw: ctrw"]
+    assert finding(group, AUTHORS_OWN).startswith("The authors' own attack, judged by one draw, overstates")
+    assert "the authors&#39; own attack, one draw" in as_page([group], tmp_path)
+
+
+@pytest.mark.parametrize("name", defence_names())
+def test_the_attack_of_a_defences_authors_is_named_as_results_name_it(name):
+    protocol = declaration_of(name).protocol
+    assert name == "smoothing" or parse_attack(protocol).name == protocol
+
+
 def test_nets_without_an_attack_in_common_are_refused(reports):
     with pytest.raises(InputError, match="pgd with different eot_samples"):
         compare_evaluations([reports["plain"], reports["draws"]])
@@ -111,10 +156,8 @@ def test_nets_without_an_attack_in_common_are_refused(reports):
 
 
 def test_attacks_that_saw_a_net_in_another_precision_are_others(reports, tmp_path):
-    directory = shutil.copytree(reports["draws"], tmp_path / "bfloat16")
-    results = read_strictly(directory / "results.json")
-    results["config"]["attack_precision"] = "mixed_bfloat16"
-    (directory / "results.json").write_text(json.dumps(results))
+    precision = {"attack_precision": "mixed_bfloat16"}
+    directory = changed(reports["draws"], tmp_path / "bfloat16", lambda results: results["config"].update(precision))
     with pytest.raises(InputError, match="pgd with different attack_precision$"):
         compare_evaluations([reports["draws"], directory])
 

@@ -52,7 +52,10 @@ DESCENTS = {
     "lenet_plus_plus": {"learning_rate": 1e-3, "defence": "wca:weight_decay=0.1"},
     "lenet_plus_plus_constraint": {"learning_rate": 1e-3, "defence": "wca:regularizer=constraint"},
     "lenet_plus_plus_ct_at": {"learning_rate": 1e-3, "adversarial": "ct_at", "max_train_examples": 5 * 60},
-    **{name: {**LENET5, "defence": name} for name in ("rse", "pni", "l2p", "adv_bnn", "se_snn", "smoothing", "ctrw")},
+    **{
+        name: {**LENET5, "defence": name}
+        for name in ("rse", "pni", "l2p", "adv_bnn", "se_snn", "smoothing", "ctrw", "rfd")
+    },
     "pni_batch": {**LENET5, "defence": "pni:scope=batch"},
     "resnet18": RESNET,
     "resnet18_constraint": {**RESNET, "defence": "wca:weight_decay=0.1:regularizer=constraint"},

@@ -112,7 +112,7 @@ def test_a_convolution_by_image_is_that_of_the_draw_with_flipped_signs(name):
     flipped = np.repeat(noise, IMAGES, axis=0) * inner[:, None, None, :, None] * outer[:, None, None, None]
     biases = layer.bias.numpy() + (0 if bias_scale is None else bias_scale * numbers[:, channels + FILTERS :])
     expected = convolved(images, layer.kernel.numpy() + flipped) + np.broadcast_to(biases, (6, FILTERS))[:, None, None]
-    np.testing.assert_allclose(called(layer, images), expected, atol=2e-5)
+    np.testing.assert_allclose(called(layer, images), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", DENSES)

@@ -166,6 +166,31 @@ def test_the_entropy_of_se_snn_is_a_loss_of_each_image():
     assert history["loss"][0] == pytest.approx(parts, rel=1e-5)
 
 
+def test_the_loss_of_se_snn_makes_its_entropy_rise():
+    images, changes = random_images(8, shape=SHAPE), {}
+    for weight in (0, 10):
+        net = net_of(f"se_snn:feature_dim=8:entropy_weight={weight}")
+        before = np.log(net.forward(images, make_seed(0))[1].numpy()).mean()
+        fitted(net, epochs=5)
+        changes[weight] = np.log(net.forward(images, make_seed(0))[1].numpy()).mean() - before
+    assert changes[10] > 0.05 and changes[10] > changes[0] + 0.05
+
+
+def test_lenet_plus_plus_has_the_noise_of_each_defence_in_its_place():
+    def kinds(text):
+        net = net_of(text, backbone="lenet_plus_plus", shape=(28, 28, 1))
+        return [type(layer).__name__ for layer in net.backbone.layers]
+
+    plain, noisy = kinds("rfd"), kinds("l2p")
+    places = [noisy[i - 1 : i + 2] for i, kind in enumerate(noisy) if kind == "LearnedActivationNoise"]
+    assert places == [["Conv2D", "LearnedActivationNoise", "PReLU"]] * plain.count("Conv2D")
+    assert [kind for kind in noisy if kind != "LearnedActivationNoise"] == plain
+    assert kinds("ctrw") == [plain[0], "RandomPixelWeights", *plain[1:]]
+    rfd = net_of("rfd:deviation=2", backbone="lenet_plus_plus", shape=(28, 28, 1))
+    _, scale = rfd.gaussian_logits(random_images(1, shape=(28, 28, 1)))
+    assert scale.shape[-1] == rfd.backbone.output_shape[-1] == 2048
+
+
 @pytest.mark.parametrize("backbone, convolutions", [("lenet5", 1), ("airbench93_half_relu", 6)])
 def test_the_noise_of_rse_is_on_the_images_and_before_every_other_convolution(backbone, convolutions):
     request = NetRequest((32, 32, 3), CLASSES, (0.4, 0.4, 0.4), (0.3, 0.3, 0.6), backbone, num_train_examples=100)
@@ -344,7 +369,7 @@ def test_each_defence_is_trained_on_attacked_images_attacked_and_exported(text, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["rse", "pni", "l2p", "adv_bnn", "ctrw", "smoothing", "se_snn:feature_dim=16"])
+@pytest.mark.parametrize("text", ["rse", "pni", "l2p", "adv_bnn", "ctrw", "smoothing", "se_snn:feature_dim=16", "rfd"])
 def test_a_run_in_two_parts_ends_as_a_run_in_one(text, tmp_path):
     """The first epoch alone, then the same directory to its end: as a run killed after its first epoch."""
     from wca_tf.runs import epoch_recorder

@@ -11,6 +11,7 @@ from wca_tf.comparison.evaluation import Evaluation, Radius
 from wca_tf.comparison.shards import merge_shards
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.defences import declaration_of, defence_names
 from wca_tf.evaluation.identity import SCHEMA
 from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.judging import Judgement
@@ -20,6 +21,8 @@ from wca_tf.evaluation.report.sections import NORM_NAMES
 
 # The paper's protocol: PGD whose gradient averages over draws, judged by one draw for each image.
 PROTOCOL = "pgd"
+# The attack of the authors of each defence, `Defence.protocol`: it differs from net to net.
+AUTHORS_OWN = "the authors' own attack"
 QUERIES = 100
 
 
@@ -31,12 +34,14 @@ class Row:
         net: the name of the net in the comparison.
         report: the directory of its evaluation.
         clean: the expected accuracy on clean images.
-        one_draw: the accuracy by one draw of the noise, under each attack that all nets met, by name.
+        one_draw: the accuracy by one draw of the noise, under each attack that all nets met, by name; under
+            `AUTHORS_OWN` that of the authors of this net's defence, where it was run.
         worst_case: the expected accuracy in the worst case over the attacks that all nets met.
         gain: the worst case less that of the first net of the group, in pairs of the same image; `None` for the first
             net.
         queries: the mean of P(correct)ⁿ in the worst case, n = 100.
         expected: the expected accuracy under each attack that all nets met, by name.
+        own: the name of the authors' attack, where it was run.
     """
 
     net: str
@@ -47,6 +52,7 @@ class Row:
     gain: Number | None
     queries: Number
     expected: dict[str, Number]
+    own: str = ""
 
     @property
     def protocol(self) -> Number | None:
@@ -72,7 +78,7 @@ class Group:
         data: the data set, its split and the number of images.
         radius: (norm, epsilon).
         rows: a row for each net, in the order given.
-        notes: the attacks that are left out, because some net did not meet them.
+        notes: the attacks that are left out, because some net did not meet them; what else differs.
     """
 
     data: str
@@ -126,17 +132,16 @@ def compare(evaluations: list[Evaluation]) -> list[Group]:
     for number, evaluation in enumerate(evaluations):
         for radius in evaluation.radii:
             members.setdefault((evaluation.results["images_sha256"], radius), []).append(number)
+    data = _data(evaluations)
     return [
-        _group([evaluations[number] for number in numbers], [names[number] for number in numbers], radius)
-        for (_, radius), numbers in members.items()
+        _group(data[images], [evaluations[number] for number in numbers], [names[number] for number in numbers], radius)
+        for (images, radius), numbers in members.items()
     ]
 
 
-def _group(evaluations: list[Evaluation], names: list[str], radius: Radius) -> Group:
+def _group(data: str, evaluations: list[Evaluation], names: list[str], radius: Radius) -> Group:
     met = [evaluation.attacks_at(radius) for evaluation in evaluations]
     common = [key for key in met[0] if all(key in attacks for attacks in met)]
-    results = evaluations[0].results
-    data = _data(results)
     if not common:
         raise InputError(
             f"expected an attack with the same options on every net of {data}, received {_difference(names, met)}"
@@ -144,13 +149,18 @@ def _group(evaluations: list[Evaluation], names: list[str], radius: Radius) -> G
     shared = [[attacks[key] for key in common] for attacks in met]
     worst = [_worst_case(each, radius, attacks) for each, attacks in zip(evaluations, shared, strict=True)]
     rows = [
-        _row(*row, None if row[-1] is worst[0] else row[-1].less(worst[0]))
-        for row in zip(names, evaluations, shared, worst, strict=True)
+        _with_own(_row(*row, None if row[-1] is worst[0] else row[-1].less(worst[0])), list(attacks.values()), row[1])
+        for *row, attacks in zip(names, evaluations, shared, worst, met, strict=True)
     ]
     notes = []
     for name, attacks in zip(names, met, strict=True):
         if alone := [entry["name"] for key, entry in attacks.items() if key not in common]:
             notes.append(f"left out, because not every net met them with the same options: {', '.join(alone)} ({name})")
+    if len(seeds := {evaluation.results["config"]["seed"] for evaluation in evaluations}) > 1:
+        notes.append(f"attacked and judged with different seeds: {', '.join(map(str, sorted(seeds)))}")
+    for row, evaluation in zip(rows, evaluations, strict=True):
+        if not row.own and (own := _protocol(evaluation.results)) and any(row.own for row in rows):
+            notes.append(f"not attacked by the attack of its authors, {own}: {row.net}")
     return Group(data, radius, rows, notes)
 
 
@@ -166,10 +176,32 @@ def _difference(names: list[str], met: list[dict[str, dict[str, Any]]]) -> str:
     return f"{shared[0]} with different {', '.join(differing)}"
 
 
-def _data(results: dict[str, Any]) -> str:
-    """Return the data set, its split and the number of images; images in memory have no name but their net's."""
-    name = "images in memory" if results["split"] == "given" else f"{results['dataset']} {results['split']}"
-    return f"{name}, {results['num_examples']} images"
+def _protocol(results: dict[str, Any]) -> str:
+    """Return the attack of the authors of a net's defence; empty where they attack nothing or nothing is known."""
+    name = results["training"]["defence"].split(":")[0] if results["training"] else ""
+    return declaration_of(name).protocol if name in defence_names() else ""
+
+
+def _with_own(row: Row, attacks: list[dict[str, Any]], evaluation: Evaluation) -> Row:
+    """Return the row with the attack of the authors among its protocols, where it was run."""
+    own = _protocol(evaluation.results)
+    found = [entry for entry in attacks if entry["name"] == own]
+    if not found:
+        return row
+    return dataclasses.replace(row, own=own, one_draw={AUTHORS_OWN: found[0]["accuracy"], **row.one_draw})
+
+
+def _data(evaluations: list[Evaluation]) -> dict[str, str]:
+    """Return for each digest of images the data set, its split and the number of images.
+
+    Images in memory have no name. Where other images have the same text, the begin of their digest is part of it.
+    """
+    told = {}
+    for results in (evaluation.results for evaluation in evaluations):
+        name = "images in memory" if results["split"] == "given" else f"{results['dataset']} {results['split']}"
+        told[results["images_sha256"]] = f"{name}, {results['num_examples']} images"
+    count = Counter(told.values())
+    return {sha: f"{text} ({sha[:6]})" if count[text] > 1 else text for sha, text in told.items()}
 
 
 def _worst_case(evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Judgement:

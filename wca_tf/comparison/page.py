@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from wca_tf.comparison.groups import PROTOCOL, QUERIES, Group, Row
+from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
 from wca_tf.comparison.tables import COLUMNS, finding, points, signed, title, with_interval
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.page import render
@@ -54,7 +54,15 @@ def _shown(protocol: str, row: Row) -> dict[str, Any]:
     """Return what the page shows of a protocol: its accuracy, and by how much it is above the worst case."""
     number, above = row.one_draw[protocol], row.overstated_by(protocol)
     text, _, interval = with_interval(number).partition(" ")
-    return {"value": number["value"], "text": text, "interval": interval, "above": above, "points": points(above)}
+    attack = row.own if protocol == AUTHORS_OWN else protocol
+    return {
+        "attack": attack,
+        "value": number["value"],
+        "text": text,
+        "interval": interval,
+        "above": above,
+        "points": points(above),
+    }
 
 
 def _link(row: Row, directory: Path) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from wca_tf.comparison.groups import PROTOCOL, QUERIES, Group, Row
+from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
 from wca_tf.evaluation.intervals import Number, percent
 from wca_tf.evaluation.report.page import escape_markdown
 
@@ -67,12 +67,13 @@ def finding(group: Group, protocol: str = PROTOCOL) -> str:
         group: the nets.
         protocol: the attack that is judged by one draw; PGD with its default options is the usual protocol.
     """
-    name = "The usual protocol" if protocol == PROTOCOL else f"{protocol}, judged by one draw,"
+    names = {PROTOCOL: "The usual protocol", AUTHORS_OWN: "The authors' own attack, judged by one draw,"}
+    name = names.get(protocol, f"{protocol}, judged by one draw,")
     overstated = {row.net: row.overstated_by(protocol) or 0.0 for row in group.rows if protocol in row.one_draw}
     if not overstated:  # a protocol is an attack that every net met
         attack = "the usual protocol, PGD with its default options" if protocol == PROTOCOL else protocol
         return f"Not every net was attacked by {attack}."
-    most = max(group.rows, key=lambda row: overstated[row.net])
+    most = max((row for row in group.rows if row.net in overstated), key=lambda row: overstated[row.net])
     if overstated[most.net] <= 0:
         return f"{name} overstates no net: it leaves no more than the worst case."
     return (

@@ -79,11 +79,14 @@ class Defence(abc.ABC):
 
     Attributes:
         source: the paper, or another origin of the defence.
+        protocol: the attack of the authors' code, or else of their paper, as written in `bin/evaluate --attacks`; empty
+            where they attack nothing.
         on_lipschitz: whether the net is Lipschitz where its backbone is: `build` uses `NetRequest.bottleneck`.
         text: the defence as written in `--defence`; empty for a defence made in Python.
     """
 
     source: ClassVar[str] = ""
+    protocol: ClassVar[str] = ""
     on_lipschitz: ClassVar[bool] = False
 
     text: str = dataclasses.field(default="", repr=False, compare=False, kw_only=True)

@@ -15,6 +15,7 @@ class Undefended(Defence):
     """A backbone, a bottleneck and a linear classifier, without noise: what a defence is compared with."""
 
     source = "Eustratiadis et al., ICML 2021 (its baseline)"
+    protocol = "pgd"
     on_lipschitz = True
 
     feature_dim: int = option(32, "D, width of the bottleneck: 32, or 256 for 100 classes (paper)")

@@ -49,6 +49,8 @@ class RandomSelfEnsemble(Defence):
     """Gaussian noise of fixed size before every convolution: random self-ensemble (RSE)."""
 
     source = "Liu et al., ECCV 2018"
+    # That of Adv-BNN's code, with the 10 steps of its training; RSE's own code has C&W.
+    protocol = "pgd:relative_step_size=0.223:random_start=false:eot_samples=1"
 
     first_deviation: float = option(
         0.2, "standard deviation of the noise on the images, for pixels from 0 to 1", minimum=0

@@ -16,18 +16,22 @@ def help_text() -> str:
     for name in defence_names():
         declaration = declaration_of(name)
         lines.append(f"    {name:16}{_summary(declaration)} ({declaration.source})")
+        if declaration.protocol:
+            lines.append(f"    {'':16}the authors' attack: --attacks={declaration.protocol}")
         for option, field in options_of(declaration).items():
             lines.append(f"    {'':16}{assignment(option, field.default)}: {field.metadata['help']}")
     return "\n".join(lines)
 
 
 def markdown_table() -> str:
-    """Return a row for each defence: its name, its description, its options with their defaults, its source."""
-    lines = ["| defence | what it is | options and defaults | source |", "|---|---|---|---|"]
+    """Return a row for each defence: its name, its description, its options with their defaults, source and attack."""
+    lines = ["| defence | what it is | options and defaults | source | the authors' attack |", "|---" * 5 + "|"]
     for name in defence_names():
         declaration = declaration_of(name)
         options = [f"`{assignment(key, field.default)}`" for key, field in options_of(declaration).items()]
-        lines.append(f"| `{name}` | {_summary(declaration)} | {', '.join(options)} | {declaration.source} |")
+        attack = f"`{declaration.protocol}`" if declaration.protocol else "–"
+        cells = (f"`{name}`", _summary(declaration), ", ".join(options), declaration.source, attack)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ class ConstrainedRandomWeights(Defence):
     """Images times random weights M + S ∘ ξ, with M and S learned for each pixel, S bounded from below (CTRW)."""
 
     source = "Ma et al., NeurIPS 2023"
+    protocol = "single_draw"
 
     min_deviation: float = option(2 / 3, "the least S; the authors' bound for 32×32×3 images, 2048/3072", minimum=0)
     scope: str = option(

@@ -19,6 +19,7 @@ class Learn2Perturb(Defence):
     """Noise after each block, of a learned size σ for each feature, with reward γ Σ √σ in the loss (Learn2Perturb)."""
 
     source = "Jeddi et al., CVPR 2020"
+    protocol = "pgd:steps=7:relative_step_size=0.32:eot_samples=1"
 
     deviation: float = option(0.25, "σ at the start of training", minimum=0)
     min_deviation: float = option(0.01, "the smallest σ, after each step", minimum=0)

@@ -17,6 +17,7 @@ class ParametricNoise(Defence):
     """Noise α η on all kernels W, η ~ N(0, std(W)²), with α learned (PNI-W)."""
 
     source = "He et al., CVPR 2019"
+    protocol = "pgd:steps=7:relative_step_size=0.32:eot_samples=1"
 
     amplitude: float = option(0.25, "α at the start of training", minimum=0)
     shared_by: str = option(

@@ -16,6 +16,7 @@ class SESNN(Defence):
     """Features z = μ(x) + σ(x) ∘ ξ, with ω mean (b − ln σ)₊ in the loss, which keeps σ large (SE-SNN)."""
 
     source = "Yu et al., AAAI 2021"
+    protocol = "fgsm"
 
     feature_dim: int = option(256, "the number of features with noise")
     entropy_weight: float = option(0.1, "ω, the weight of the entropy's loss", minimum=0)

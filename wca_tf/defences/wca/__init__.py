@@ -37,6 +37,7 @@ class WCA(LearnedNoise):
     """Weight-covariance alignment: h(x) = W (f(x) + z) + b, z ~ N(0, Σ), with −Σ ln wᵢᵀΣwᵢ in the loss."""
 
     source = "Eustratiadis et al., ICML 2021"
+    protocol = "pgd"
     on_lipschitz = True
 
     max_weight_norm: float = option(

@@ -27,6 +27,7 @@ class WCAOfficial(LearnedNoise):
     """
 
     source = "the authors' code, github.com/peustr/WCA-net"
+    protocol = "pgd"
 
     def build(self, request: NetRequest) -> "WCAOfficialNet":
         from wca_tf.defences.wca_official.net import WCAOfficialNet
