@@ -21,18 +21,20 @@ COLUMNS = (
 MEANINGS = (
     "authors' claim: clean / attacked, CIFAR-10, as the paper quotes it or the authors print it",
     f"{PROTOCOL}: their attack as coded, at {EPSILON} here, and their inference: one draw of the noise; the mean "
-    "softmax of 50 draws for RSE and Adv-BNN; –: they attack nothing. SE-SNN's is the FGSM of its paper",
+    "softmax of 50 draws for RSE and Adv-BNN; –: they attack nothing. WCA-Net's is the PGD of "
+    "its paper, SE-SNN's the FGSM of its paper",
     "RSE's and Adv-BNN's protocol: the PGD of Adv-BNN's code, with the 10 steps of its training; its evaluation "
     "takes 3 to 1,000 steps. RSE's own code has C&W",
     f"{SAME_INFERENCE}: for RSE and Adv-BNN a majority vote of all draws in the worst case, for others one draw",
-    f"{OVERSTATES}: P(correct) under their attack (RSE, Adv-BNN: the mean softmax) less that worst case, in "
-    "points, paired over the images",
+    f"{OVERSTATES}: P(correct) under their attack (RSE, Adv-BNN: whether the mean softmax is right) less that worst "
+    f"case, in points, paired over the images. For one draw it differs from {PROTOCOL} less the worst case, because "
+    "there a single draw is counted",
     f"{TWIN_OVERSTATES}: the same for the net without its noise: as much has nothing to do with noise",
     "majority vote: the share of images that more than half of all draws get right, in the worst case; a vote that "
     "needs no half may be right on more",
     "noise off: the same net without its noise, under its own worst case by PGD, adaptive and the authors' attack",
-    f"{ADDS}: the worst case by these attacks less that of the net without its noise, paired over the images. Rows "
-    f"of different nets differ by their training too: see {SEEDS}",
+    f"{ADDS}: the worst case of one draw by these attacks less that of the net without its noise, paired over the "
+    f"images. Rows of different nets differ by their training too: see {SEEDS}",
     f"{RATIO}: deviation of the difference between the label's logit and the nearest rival's over draws, over the "
     f"size of its mean; each a mean over {NOISE_IMAGES} clean images",
     f"knows the draw: {KNOWING} alone, so an upper bound; the attack knows the draw; mean of 8 draws",
@@ -48,8 +50,8 @@ MEANINGS = (
     "all nets: Adam; most authors use SGD. Learn2Perturb learns its noise from the first epoch, together "
     "with the weights",
     "RFD's protocol: Square's search ends when other draws confirm the error: P(correct) of 0.01 or less; the "
-    "authors' when most of 9 more draws err. They have 10,000 queries, and first squares of 0.05 of the image, not "
-    "0.8. RFD here is noise on the last features alone; the authors' default has noise after every stage",
+    "authors' when most of 9 more draws err. They have 10,000 queries, not 1,000, and first squares of 0.05 of the "
+    "image, not 0.8. RFD here is noise on the last features alone; the authors' default has noise after every stage",
     "Adv-BNN: its weights deviate by 0.01 at first; 0.05 drowns the signal of LeNet++, without batch normalisation",
     f"{TWICE}: {MARGIN} whose gradients average over twice as many draws, less the same without, in points. Its "
     "interval has two more images, which differ by 1 and -1 (Agresti and Min), and is wider than two standard errors",
