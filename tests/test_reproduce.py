@@ -28,6 +28,7 @@ from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.index_page import index_page
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
+from wca_tf.experiments.noise_numbers import COMMON, RATIO, number_text
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
 from wca_tf.experiments.rivals import NOISE_IMAGES, RIVALS, load_net, noise_over_margin
@@ -332,6 +333,11 @@ def flagfile(path):
         define.get(type(field.default), absl_flags.DEFINE_string)(field.name, field.default, "", flag_values=values)
     values(["train", f"--flagfile={path}"])
     return {field.name: values[field.name].value for field in dataclasses.fields(TrainConfig)}
+
+
+def test_a_share_near_one_is_told_by_what_is_left():
+    assert number_text(COMMON, 0.99994) == "1 − 6.0e-05" and number_text(COMMON, 0.5) == "0.5"
+    assert number_text(RATIO, 0.99994) == "1"
 
 
 def test_the_grid_is_the_papers():

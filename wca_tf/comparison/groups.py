@@ -148,10 +148,10 @@ def _group(data: str, evaluations: list[Evaluation], names: list[str], radius: R
         )
     shared = [[attacks[key] for key in common] for attacks in met]
     worst = [_worst_case(each, radius, attacks) for each, attacks in zip(evaluations, shared, strict=True)]
-    rows = [
-        _with_own(_row(*row, None if row[-1] is worst[0] else row[-1].less(worst[0])), list(attacks.values()), row[1])
-        for *row, attacks in zip(names, evaluations, shared, worst, met, strict=True)
-    ]
+    rows = []
+    for name, evaluation, entries, judged in zip(names, evaluations, shared, worst, strict=True):
+        gain = None if judged is worst[0] else judged.less(worst[0])
+        rows.append(_with_own(_row(name, evaluation, entries, judged, gain), evaluation, radius))
     notes = []
     for name, attacks in zip(names, met, strict=True):
         if alone := [entry["name"] for key, entry in attacks.items() if key not in common]:
@@ -182,10 +182,10 @@ def _protocol(results: dict[str, Any]) -> str:
     return declaration_of(name).protocol if name in defence_names() else ""
 
 
-def _with_own(row: Row, attacks: list[dict[str, Any]], evaluation: Evaluation) -> Row:
+def _with_own(row: Row, evaluation: Evaluation, radius: Radius) -> Row:
     """Return the row with the attack of the authors among its protocols, where it was run."""
     own = _protocol(evaluation.results)
-    found = [entry for entry in attacks if entry["name"] == own]
+    found = [entry for entry in evaluation.attacks_at(radius).values() if entry["name"] == own]
     if not found:
         return row
     return dataclasses.replace(row, own=own, one_draw={AUTHORS_OWN: found[0]["accuracy"], **row.one_draw})

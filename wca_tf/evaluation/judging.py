@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.sharding import graph_of_target, sharded_graph
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import NonFiniteError
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.evaluation.intervals import (
     Number,
@@ -137,7 +137,7 @@ def judge(
     anywhere, the numbers are estimates from `ESTIMATING_DRAWS` draws.
 
     Raises:
-        InputError: logits are NaN or Inf.
+        NonFiniteError: logits are NaN or Inf.
     """
     if not is_gaussian(target):
         return _judge_by_draws(target, images, labels, np.asarray(indices), make_seed(seed))
@@ -198,7 +198,7 @@ def _draws(
 
 def _check_finite(values: np.ndarray) -> None:
     if not np.isfinite(values).all():
-        raise InputError("expected finite logits, received NaN or Inf: the net's logits overflow")
+        raise NonFiniteError("expected finite logits, received NaN or Inf: the net's logits overflow")
 
 
 @sharded_graph

@@ -8,7 +8,7 @@ from wca_tf.experiments.paper import ABLATION_LABELS, CONTROL_COLUMNS, EPSILON, 
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 
-OTHER_RADII = {"fashion_mnist": {"0.3": 0.3}}
+OTHER_RADII = {"fashion_mnist": {"0.3": 0.3}, "cifar10": {"1/255": 1 / 255, "2/255": 2 / 255}}
 TWO_RADII = "the paper gives the radius of its Fashion-MNIST numbers as 8/255 in section 4.4 and as 0.3 in section 4.1"
 
 

@@ -14,12 +14,12 @@ from wca_tf.runs.model_dir import ModelDirectory
 PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by PGD
 # The rivals are those that keep most images without adversarial training in docs/results/defences.md.
 ROWS = (
+    Row("ResNet-18, No Defense: AT", "fast_none"),
     Row("No Defense: AT", "none_at"),
     Row("WCA-Net: AT", "at", {}, PAPERS["at"]),
     Row("WCA-Net: CT+AT", "ct_at", {}, PAPERS["ct_at"]),
     Row("CTRW: AT", "ctrw_at"),
-    Row("RSE: AT", "rse_at"),
-    Row("ResNet-18, No Defense: AT", "fast_none"),
+    Row("smoothing: AT", "smoothing_at"),
     Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
 )
 FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the rivals, which have noise before their last features
@@ -43,7 +43,8 @@ def reproduce(run: Run) -> Table:
         "AT: on attacked images alone; CT+AT: on clean ones too. The paper trains with PGD",
         *(f"{row.label}: attacked in training by {run.net(dataset, row.variant).adversarial_attack}" for row in ROWS),
         f"rows without ResNet-18: backbone {small}, all by the same recipe",
-        f"CTRW, RSE: noise before the last features, so that {BUDGET}; compare them with {FEW}",
+        f"CTRW, smoothing: noise before the last features, so that {BUDGET}; compare them with {FEW}",
+        "attacks of training see batch normalisation as at test time; those of Wong et al. see it as in training",
         "epochs: those that were trained; catastrophic overfitting ends a run before its last epoch",
         f"{TWIN}: the same net without its noise, under its own worst case",
         "each net was trained once",

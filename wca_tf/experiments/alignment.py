@@ -14,7 +14,17 @@ from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.hostile import add_hostile_rows, hostile_settings
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, LEAST, MARGIN, NOTES, PAIRS, RATIO, noise_numbers
+from wca_tf.experiments.noise_numbers import (
+    COMMON,
+    DEVIATION,
+    LEAST,
+    MARGIN,
+    NOTES,
+    PAIRS,
+    RATIO,
+    noise_numbers,
+    number_text,
+)
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.rivals import load_net
 from wca_tf.experiments.run import Run
@@ -192,10 +202,10 @@ def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig]
     directory = ModelDirectory(path)
     lines, numbers = directory.read_metrics(), noise_numbers(run, directory)
     for column in (DEVIATION, PAIRS, LEAST, MARGIN):
-        table.add(label, column, text=f"{numbers[column]:.3g}")
+        table.add(label, column, text=number_text(column, numbers[column]))
     for metric, column in NOISE.items():
         ends = [line[f"val_{metric}"] for line in (lines[0], directory.best_epoch())]
-        table.add(label, column, text=" → ".join(f"{value:.3g}" for value in ends))
+        table.add(label, column, text=" → ".join(number_text(column, value) for value in ends))
     went = {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
     return {**went, "defence": chosen["defence"], "left": _left(run, path, RANKING[run.config.scale])}
 

@@ -33,7 +33,7 @@ def reproduce(run: Run) -> Table:
     table.notes += [
         "C&W has no radius: on a random net its accuracy says how large the noise is beside kappa",
         f"n pixels: the paper's rule, {rule}; the paper allows 1,000 generations",
-        "median generations: after how many the rule ended the search of an image",
+        "median generations: after how many the rule ended the search of an image; at most: of all images",
         f"n pixels, margin: {ON_MARGIN[run.config.scale]}, which ends no search early",
     ]
     bar_chart(table, run.report_dir, "cw_and_pixels", ("paper, CIFAR-10", f"here, {dataset}"))
@@ -62,4 +62,6 @@ def _add_columns(run: Run, dataset: str, label: str, variant: str, table: Table)
         if entry["found"]:
             table.add(row, f"{label}, found", entry["found"])
         if entry["generations"]:
-            table.add(row, f"{label}, median generations", text=f"{entry['generations']['median']:g}")
+            table.add(
+                row, f"{label}, median generations", text="{median:g}, at most {max:g}".format_map(entry["generations"])
+            )

@@ -21,13 +21,11 @@ from wca_tf.runs.model_dir import ModelDirectory
 
 UNDEFENDED, DEFENDED = CONTROLS[0], CONTROLS[1]._replace(label="WCA-Net")
 ROWS = (UNDEFENDED, DEFENDED)
+LONGER = Row("WCA-Net, twice the epochs", "anisotropic")  # shows whether the other WCA-Nets had enough epochs
 AIRBENCH = Row("No Defense, airbench's recipe", "none_airbench")  # each length is trained once
 # About 15, 30 and 45 minutes on two cores at --scale=small. The last is attacked as the other nets are.
-AIRBENCH_EPOCHS = {"tiny": (1, 2), "small": (6, 12, 18), "paper": (8, 16)}
-SMALLER_RADII = ("1/255", "2/255")
-AT_SMALLER = ["pgd", "z_margin:steps=10"]
-WORST = "worst case at {}, expected"
-ASKED = [SMALLER_RADII, AT_SMALLER]
+AIRBENCH_EPOCHS = {"tiny": (1, 2), "small": (7, 14, 21), "paper": (8, 16)}
+SMALLER_RADII = honest.SMALLER["cifar10"]
 ALL_IMAGES = {"clean": "clean, all images", "pgd": "pgd, all images"}
 
 
@@ -37,41 +35,60 @@ def reproduce(run: Run) -> Table:
     A row has the paper's FGSM, PGD and Square beside ours, then the accuracy that the strong attacks leave.
     """
     [dataset] = run.datasets
-    backbone = run.net(dataset, "none").backbone
-    table = Table(f"{dataset}, {backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
+    net = run.net(dataset, "none")
+    table = Table(f"{dataset}, {net.backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
     _keep_airbench(run, table, dataset)
-    seeds = (0, *OTHER_SEEDS)
-    every = {row.label: [_kept(run, table, dataset, row, seed) for seed in seeds] for row in ROWS}
+    seeds: list[dict[str, Any]] = [
+        {},
+        *({"seed": seed} for seed in OTHER_SEEDS),
+    ]  # {}: the net of other experiments too
+    every = {row.label: [_kept(run, table, dataset, row, changes) for changes in seeds] for row in ROWS}
+    _kept(run, table, dataset, LONGER, {"epochs": 2 * net.epochs})
     for label, nets in every.items():
         found = [net for net in nets if net]  # without those that diverged
         for column in found[0]["numbers"] if found else ():
             text = by_seed([net["numbers"][column] for net in found])
             table.add(f"{label}, {len(found)} seeds", column, text=text)
-    pairs = zip(every[DEFENDED.label], every[UNDEFENDED.label], strict=True)
-    gains = [np.subtract(one["left"], other["left"]) for one, other in pairs if one and other]
-    told = ", ".join(in_points(mean_difference(gain)) for gain in gains)
     table.notes = [
-        f"worst case of {DEFENDED.label} less that of {UNDEFENDED.label}, in points, paired over the images, a net of "
-        f"each seed: {told}",
+        *_gains(every[DEFENDED.label], every[UNDEFENDED.label]),
         "seeds: nets that differ in their seed alone",
         f"{AIRBENCH.label}: {run.net(dataset, AIRBENCH.variant).backbone}; a run for each number of epochs, because "
         "the schedule ends with the run",
         "all images: of the test set, one draw of the noise",
-        f"at smaller radii: the worst case of {' and '.join(AT_SMALLER)}, by the same images",
+        honest.smaller_note(run),
         IN_TRAINING_NOTE,
-        *run.notes(dataset, [AIRBENCH, *ROWS], ["square"]),
+        *run.notes(dataset, [AIRBENCH], [], epochs=AIRBENCH_EPOCHS[run.config.scale][-1]),
+        *run.notes(dataset, [LONGER], [], epochs=2 * net.epochs),
+        *run.notes(dataset, ROWS, ["square"]),
     ]
-    shown = [*honest.CHART, *map(WORST.format, SMALLER_RADII)]
+    table.notes = list(dict.fromkeys(table.notes))
+    shown = [*honest.CHART, *map(honest.SMALLER_WORST.format, SMALLER_RADII)]
     bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"), shown)
     return table
 
 
-def _kept(run: Run, table: Table, dataset: str, row: Row, seed: int) -> Any:
-    """Fill the row of a net with this seed, or take it from an earlier run; return what `_add_row` does."""
-    label = f"{row.label}, seed {seed}" if seed else row.label
-    net = dataclasses.replace(run.net(dataset, row.variant), seed=seed)
-    changes: dict[str, Any] = {"seed": seed} if seed else {}  # the first net is that of the other experiments
-    return kept_rows(run, table, label, [net], partial(_add_row, run, dataset, row, changes, label), ASKED)
+def _gains(defended: list[Any], undefended: list[Any]) -> list[str]:
+    """Return a note for each radius: the worst case with noise less that without, for a net of each seed."""
+    pairs = [(one["left"], other["left"]) for one, other in zip(defended, undefended, strict=True) if one and other]
+    notes = []
+    for radius in (EPSILON, *SMALLER_RADII):
+        gains = [mean_difference(np.subtract(one[radius], other[radius])) for one, other in pairs]
+        notes.append(
+            f"worst case of {DEFENDED.label} less that of {UNDEFENDED.label} at {radius}, in points, paired over the "
+            f"images, a net of each seed: {', '.join(map(in_points, gains))}"
+        )
+    return notes
+
+
+def _kept(run: Run, table: Table, dataset: str, row: Row, changes: dict[str, Any]) -> Any:
+    """Fill the row of a net, or take it from an earlier run; return what `_add_row` does."""
+    label = ", ".join([row.label, *(f"{name} {value}" for name, value in changes.items())])
+    net = dataclasses.replace(run.net(dataset, row.variant), **changes)
+    return kept_rows(run, table, label, [net], partial(_add_row, run, dataset, row, changes, label), _asked(run))
+
+
+def _asked(run: Run) -> list[Any]:
+    return [SMALLER_RADII, honest.at_smaller(run)]
 
 
 def _keep_airbench(run: Run, table: Table, dataset: str) -> None:
@@ -80,7 +97,7 @@ def _keep_airbench(run: Run, table: Table, dataset: str) -> None:
     for epochs in (*shorter, longest):
         label = f"{AIRBENCH.label}, {epochs} epochs"
         net = dataclasses.replace(run.net(dataset, AIRBENCH.variant), epochs=epochs)
-        fill, asked = (_add_row, ASKED) if epochs == longest else (_add_length, list(ALL_IMAGES))
+        fill, asked = (_add_row, _asked(run)) if epochs == longest else (_add_length, list(ALL_IMAGES))
         kept_rows(run, table, label, [net], partial(fill, run, dataset, AIRBENCH, {"epochs": epochs}, label), asked)
 
 
@@ -99,23 +116,21 @@ def _add_row(run: Run, dataset: str, row: Row, changes: dict[str, Any], label: s
     """Train a net and fill its row.
 
     Returns:
-        The numbers of the columns that are told for all seeds; P(correct) of each image in the worst case.
+        "numbers": those of the columns that are told for all seeds; "left": P(correct) of each image in the worst case,
+        by the radius as written.
     """
     path = run.trained(dataset, row.variant, **changes)
-    first = "seed" not in changes
+    first = not changes
     square = STRONGER.get(("square", row.variant))
     papers = (row.paper, square[4] / 100 if square else None) if first else ((), None)
     attacks = honest.add_honest_cells(table, label, run, path, *papers)
     numbers = _add_length(run, dataset, row, changes, label, table)
-    smaller = run.evaluated_at(path, AT_SMALLER, ",".join(SMALLER_RADII))
-    for radius in SMALLER_RADII:
-        epsilon = RADII[radius]
-        table.add(label, f"pgd at {radius}, expected", smaller.number("pgd", epsilon, "expected_accuracy"))
-        column = WORST.format(radius)
-        numbers[column] = smaller.worst_case(AT_SMALLER, epsilon)
-        table.add(label, column, numbers[column])
+    judgements = honest.add_smaller_radii(table, label, run, path, SMALLER_RADII)
+    numbers |= {honest.SMALLER_WORST.format(each): found.n_query_accuracy(1) for each, found in judgements.items()}
     add_noise_in_training(table, label, ModelDirectory(path))
-    found = run.evaluated_at(path, attacks)
-    left = found.worst_judgement(attacks, RADII[EPSILON])
-    numbers[honest.WORST] = left.n_query_accuracy(1)
-    return {"numbers": numbers, "left": left.probability_correct.tolist()}
+    judgements[EPSILON] = run.evaluated_at(path, attacks).worst_judgement(attacks, RADII[EPSILON])
+    numbers[honest.WORST] = judgements[EPSILON].n_query_accuracy(1)
+    return {
+        "numbers": numbers,
+        "left": {each: found.probability_correct.tolist() for each, found in judgements.items()},
+    }

@@ -35,7 +35,12 @@ def add_noise_in_training(table: Table, label: str, directory: ModelDirectory) -
     line = directory.best_epoch()
     for metric, column in IN_TRAINING.items():
         if metric in line:
-            table.add(label, column, text=f"{line[metric]:.3g}")
+            table.add(label, column, text=number_text(column, line[metric]))
+
+
+def number_text(column: str, value: float) -> str:
+    """Return a number of a column as text. A share in common near 1 is told by what is left: 1 − 4.2e-05."""
+    return f"1 − {1 - value:.1e}" if column == COMMON and value > 0.99 else f"{value:.3g}"
 
 
 def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:

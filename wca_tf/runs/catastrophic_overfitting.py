@@ -23,7 +23,7 @@ NUM_EXAMPLES = 256
 ADVICE = "Try a smaller --learning_rate, or an attack of several steps"
 PART = 32  # images attacked at a time: with noise inside the net, each has several draws in memory
 # EoT, and the same draws in every epoch: else the noise of the net would hide the fall, or make one.
-PROBE = "pgd:steps=10:relative_step_size=0.25:eot_samples=10"
+PROBE = "pgd:steps=10:relative_step_size=0.25:eot_samples=4"
 # The number of draws that judge an image where P(correct) is not exact: 256 images have a standard error below 1 point.
 JUDGING_DRAWS = 20
 JUDGING = 6  # folded into the seed, so that the attack does not see these draws: attacks fold in 0 to 3
