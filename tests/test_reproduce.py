@@ -29,7 +29,7 @@ from wca_tf.experiments.index_page import index_page
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.noise_numbers import COMMON, RATIO, number_text
-from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, RADII, ablation_rows
+from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, IMAGENET, NETS, RADII, ablation_rows
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
 from wca_tf.experiments.rivals import NOISE_IMAGES, RIVALS, load_net, noise_over_margin
 from wca_tf.experiments.run import Run
@@ -291,6 +291,26 @@ def test_scale_needs_mini_imagenets_folder(tmp_path):
         (tmp_path / name).mkdir()
     with pytest.raises(InputError, match="--mini_imagenet=DIR"):
         reproduce(ReproduceConfig("scale", str(tmp_path / "scale"), scale="small", tfds_data_dir=str(tmp_path)))
+
+
+@pytest.mark.slow
+def test_table_7_is_made_from_a_folder_of_images(tmp_path):
+    numbers = np.random.default_rng(0)
+    for split, count in (("train", 80), ("test", 5)):
+        for level, name in enumerate(("bird", "cat")):
+            (tmp_path / "images" / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = numbers.integers(100 * level, 100 * level + 100, (90, 70, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "images" / split / name / f"{number}.jpg")
+    where = (str(tmp_path / "scale"), str(tmp_path / "models"), "small")
+    asked = {"dataset": "mini_imagenet", "mini_imagenet": str(tmp_path / "images")}
+    table = reproduce(ReproduceConfig("scale", *where, **asked))
+    for label, variant in NETS:
+        cells = table.rows[f"mini_imagenet, {label}"]
+        assert (
+            "2 epochs" in cells["trained"].text and cells["clean"].paper == IMAGENET["mini_imagenet", variant][0] / 100
+        )
+        assert all(0 <= cells[column].measured["value"] <= 1 for column in ("clean", "fgsm 8/255", "pgd 8/255"))
 
 
 def test_absent_data_are_one_line_and_leave_no_table(command_without_tensorflow, tmp_path):
