@@ -124,7 +124,8 @@ _LIPSCHITZ: Changes = {
 _BOUNDED = "wca:regularizer=constraint"
 VARIANTS |= {
     "certified_none": {**_LIPSCHITZ, "defence": "none"},
-    "certified_far": {**_LIPSCHITZ, "defence": "none"},
+    # After an epoch on MNIST, the temperature 1 certified more at 1.0 and 1.58, and 0.25 more at 0.3 and clean images.
+    "certified_far": {**_LIPSCHITZ, "defence": "none", "temperature": 1.0},
     "certified_quiet": {**_LIPSCHITZ, "defence": _BOUNDED},
     "certified_isotropic": {**_LIPSCHITZ, "defence": f"{_BOUNDED}:covariance=isotropic"},
     "certified_anisotropic": {**_LIPSCHITZ, "defence": _BOUNDED},
