@@ -19,7 +19,7 @@ from wca_tf.comparison.groups import AUTHORS_OWN
 from wca_tf.comparison.page import as_page
 from wca_tf.comparison.tables import as_markdown, as_text, finding
 from wca_tf.core.errors import InputError
-from wca_tf.defences import declaration_of, defence_names
+from wca_tf.defences import declaration_of, defence_names, parse_defence
 
 HOSTILE = '<script>alert("1")</script>|x'
 
@@ -130,7 +130,8 @@ def changed(report, directory, change):
 def test_the_authors_own_attack_is_a_protocol_that_differs_from_net_to_net(reports, tmp_path):
     def trained_as(name, defence):
         training = {"defence": defence, "adversarial": "none"}
-        return changed(reports["plain"], tmp_path / name, lambda results: results.update(training=training))
+        told = {"training": training, "authors_attack": parse_defence(defence).protocol}
+        return changed(reports["plain"], tmp_path / name, lambda results: results.update(told))
 
     nets = [trained_as(name, name) for name in ("wca", "se_snn", "ctrw", "smoothing")]
     group = compare_evaluations(nets)[0]

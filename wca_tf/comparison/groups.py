@@ -11,7 +11,6 @@ from wca_tf.comparison.evaluation import Evaluation, Radius
 from wca_tf.comparison.shards import merge_shards
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.defences import declaration_of, defence_names
 from wca_tf.evaluation.identity import SCHEMA
 from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.judging import Judgement
@@ -178,8 +177,7 @@ def _difference(names: list[str], met: list[dict[str, dict[str, Any]]]) -> str:
 
 def _protocol(results: dict[str, Any]) -> str:
     """Return the attack of the authors of a net's defence; empty where they attack nothing or nothing is known."""
-    name = results["training"]["defence"].split(":")[0] if results["training"] else ""
-    return declaration_of(name).protocol if name in defence_names() else ""
+    return str(results.get("authors_attack", ""))
 
 
 def _with_own(row: Row, evaluation: Evaluation, radius: Radius) -> Row:

@@ -94,7 +94,12 @@ def _evaluate_model_dir(
     asked = dataclasses.replace(config, tfds_data_dir="", strategy="auto")
     check_same_everywhere(strategy, lambda: (asked, identity["model"], identity["images_sha256"]))
     report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
-    described = {"dataset": train_config.dataset, "split": config.split, "training": dataclasses.asdict(train_config)}
+    described = {
+        "dataset": train_config.dataset,
+        "split": config.split,
+        "training": dataclasses.asdict(train_config),
+        "authors_attack": train_config.parsed_defence.protocol,
+    }
     target = _averaged(target_of(model), config)
     with one_writer(strategy, report) as own:
         return _evaluate(target, examples, config, own, identity, described, model, searches)
@@ -181,7 +186,7 @@ def evaluate_model(
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": config.identity(),
     }
-    described = {"dataset": name, "split": "given", "training": None}
+    described = {"dataset": name, "split": "given", "training": None, "authors_attack": ""}
     target, report = _averaged(target, config), Path(report_dir)
     return _evaluate(target, examples, config, report, identity, described, model, quiet=quiet)
 

@@ -110,7 +110,6 @@ OWN_RECIPES = {
     "long_anisotropic": "anisotropic",
     "long_isotropic": "isotropic",
     "long_official": "anisotropic",
-    "long_steps": "anisotropic",
 }
 # The rows of the experiment "certificates": nets with 1-Lipschitz features, and randomised smoothing.
 # max_variance and alignment_weight are added for each data set. The temperature is that of Prach & Lampert (2022), for
