@@ -39,7 +39,7 @@ class Row:
         gain: the worst case less that of the first net of the group, in pairs of the same image; `None` for the first
             net.
         queries: the mean of P(correct)ⁿ in the worst case, n = 100.
-        expected: the expected accuracy under each attack that all nets met, by name.
+        expected: the expected accuracy under the same attacks, by name.
         own: the name of the authors' attack, where it was run.
     """
 
@@ -60,12 +60,15 @@ class Row:
 
     @property
     def overstated(self) -> float | None:
-        """By how much the protocol's accuracy is above the worst case; `None` without the protocol."""
+        """By how much the protocol's expected accuracy is above the worst case; `None` without the protocol."""
         return self.overstated_by(PROTOCOL)
 
     def overstated_by(self, protocol: str) -> float | None:
-        """Return by how much an attack's accuracy by one draw is above the worst case; `None` without the attack."""
-        number = self.one_draw.get(protocol)
+        """Return by how much an attack's expected accuracy is above the worst case; `None` without the attack.
+
+        One draw may be lucky or not, and would hide what the attack overstates.
+        """
+        number = self.expected.get(protocol)
         return None if number is None else number["value"] - self.worst_case["value"]
 
 
@@ -186,7 +189,12 @@ def _with_own(row: Row, evaluation: Evaluation, radius: Radius) -> Row:
     found = [entry for entry in evaluation.attacks_at(radius).values() if entry["name"] == own]
     if not found:
         return row
-    return dataclasses.replace(row, own=own, one_draw={AUTHORS_OWN: found[0]["accuracy"], **row.one_draw})
+    return dataclasses.replace(
+        row,
+        own=own,
+        one_draw={AUTHORS_OWN: found[0]["accuracy"], **row.one_draw},
+        expected={AUTHORS_OWN: found[0]["expected_accuracy"], **row.expected},
+    )
 
 
 def _data(evaluations: list[Evaluation]) -> dict[str, str]:

@@ -73,12 +73,12 @@ def _link(row: Row, directory: Path) -> str:
 
 def _figure(group: Group, protocol: str) -> Markup:
     """Draw for each net the accuracy by a protocol and in the worst case, with a line between them."""
-    rows = [row for row in group.rows if protocol in row.one_draw]
+    rows = [row for row in group.rows if protocol in row.expected]
     if not rows:
         return Markup()
     with figures.Drawing("overstated", size=(figures.SIZE[0], 0.9 + 0.3 * len(rows)), fitted=True) as drawing:
         worst = [100 * row.worst_case["value"] for row in rows]
-        judged = [100 * row.one_draw[protocol]["value"] for row in rows]
+        judged = [100 * row.expected[protocol]["value"] for row in rows]
         names = [figures.shorten(row.net) for row in rows]
         label = "usual protocol" if protocol == PROTOCOL else figures.shorten(protocol)
         figures.dumbbells(drawing.axes, names, worst, judged, ("worst case", label))

@@ -65,11 +65,11 @@ def finding(group: Group, protocol: str = PROTOCOL) -> str:
 
     Args:
         group: the nets.
-        protocol: the attack that is judged by one draw; PGD with its default options is the usual protocol.
+        protocol: the attack; PGD with its default options is the usual protocol.
     """
-    names = {PROTOCOL: "The usual protocol", AUTHORS_OWN: "The authors' own attack, judged by one draw,"}
-    name = names.get(protocol, f"{protocol}, judged by one draw,")
-    overstated = {row.net: row.overstated_by(protocol) or 0.0 for row in group.rows if protocol in row.one_draw}
+    names = {PROTOCOL: "The usual protocol", AUTHORS_OWN: "The authors' own attack"}
+    name = names.get(protocol, protocol)
+    overstated = {row.net: row.overstated_by(protocol) or 0.0 for row in group.rows if protocol in row.expected}
     if not overstated:  # a protocol is an attack that every net met
         attack = "the usual protocol, PGD with its default options" if protocol == PROTOCOL else protocol
         return f"Not every net was attacked by {attack}."
@@ -77,8 +77,8 @@ def finding(group: Group, protocol: str = PROTOCOL) -> str:
     if overstated[most.net] <= 0:
         return f"{name} overstates no net: it leaves no more than the worst case."
     return (
-        f"{name} overstates {most.net} most: it says {percent(most.one_draw[protocol])} %, where the worst case "
-        f"leaves {percent(most.worst_case)} %."
+        f"{name} overstates {most.net} most: in the mean over draws it says {percent(most.expected[protocol])} %, "
+        f"where the worst case leaves {percent(most.worst_case)} %."
     )
 
 
