@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write the measurement to this JSON file")
     arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.backbones.split(",")) - set(nets.IMAGE_SHAPES)):
+        parser.error(f"expected --backbones among {', '.join(nets.IMAGE_SHAPES)}; received {', '.join(unknown)}")
     load = os.getloadavg()[0]
     if load > BUSY:
         print(f"warning: the machine is busy (load {load:.1f}); its seconds are not to be quoted")

@@ -24,7 +24,7 @@ ROWS = (UNDEFENDED, DEFENDED)
 LONGER = Row("WCA-Net, twice the epochs", "anisotropic")  # shows whether the other WCA-Nets had enough epochs
 AIRBENCH = Row("No Defense, airbench's recipe", "none_airbench")  # each length is trained once
 # About 15, 30 and 45 minutes on two cores at --scale=small. The last is attacked as the other nets are.
-AIRBENCH_EPOCHS = {"tiny": (1, 2), "small": (7, 14, 21), "paper": (8, 16)}
+AIRBENCH_EPOCHS = {"tiny": (1, 2), "small": (8, 16, 24), "paper": (8, 16)}
 SMALLER_RADII = honest.SMALLER["cifar10"]
 ALL_IMAGES = {"clean": "clean, all images", "pgd": "pgd, all images"}
 
