@@ -143,10 +143,10 @@ def test_the_authors_own_attack_is_a_protocol_that_differs_from_net_to_net(repor
     assert "the authors&#39; own attack, one draw" in as_page([group], tmp_path)
 
 
-@pytest.mark.parametrize("name", defence_names())
+@pytest.mark.parametrize("name", sorted(set(defence_names()) - {"smoothing"}))  # its authors attack nothing
 def test_the_attack_of_a_defences_authors_is_named_as_results_name_it(name):
     protocol = declaration_of(name).protocol
-    assert name == "smoothing" or parse_attack(protocol).name == protocol
+    assert protocol and parse_attack(protocol).name == protocol
 
 
 def test_nets_without_an_attack_in_common_are_refused(reports):

@@ -38,10 +38,8 @@ def reproduce(run: Run) -> Table:
     net = run.net(dataset, "none")
     table = Table(f"{dataset}, {net.backbone}, epsilon = 8/255: Tables 1 and 4 of the paper (CIFAR-10, ResNet-18)", [])
     _keep_airbench(run, table, dataset)
-    seeds: list[dict[str, Any]] = [
-        {},
-        *({"seed": seed} for seed in OTHER_SEEDS),
-    ]  # {}: the net of other experiments too
+    # The first net, without changes, is that of the other experiments too.
+    seeds: list[dict[str, Any]] = [{}, *({"seed": seed} for seed in OTHER_SEEDS)]
     every = {row.label: [_kept(run, table, dataset, row, changes) for changes in seeds] for row in ROWS}
     _kept(run, table, dataset, LONGER, {"epochs": 2 * net.epochs})
     for label, nets in every.items():

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
+from wca_tf.experiments import honest
 from wca_tf.experiments.charts import Series, panels, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, MARGIN, NOTES, RATIO, noise_numbers, number_text
@@ -30,14 +31,11 @@ NETS = {
 }
 TINY = (1, 2)
 WORST = "worst case, expected"
-# A radius at which nets for these data keep something, and the attacks there. Digits: all data at --scale=tiny.
-SMALLER = dict.fromkeys(("cifar10", "digits"), "1/255")
-AT_SMALLER = ["pgd", "z_margin"]
-SMALLER_WORST = "worst case at 1/255, expected"
+AT_SMALLER = ["pgd", "z_margin"]  # at the smaller radius: two attacks for each of many nets
+SMALLER_WORST = honest.SMALLER_WORST.format("1/255")
 # The columns that are panels of the figure. The first three are in %.
 OF_NOISE = (DEVIATION, MARGIN, COMMON, RATIO)
 PANELS = ("PGD (paper)", WORST, "zero gradients", *OF_NOISE, SMALLER_WORST)
-LOGARITHMIC = (DEVIATION, MARGIN, COMMON, RATIO)  # of the share in common, what is left of 1
 
 
 def reproduce(run: Run) -> Table:
@@ -101,8 +99,8 @@ def _add_row(
     table.add(label, WORST, worst)
     table.add(label, PANELS[2], text=f"{100 * share:.1f} %")
     numbers = {PANELS[0]: 100 * pgd["value"], WORST: 100 * worst["value"], PANELS[2]: 100 * share}
-    if dataset in SMALLER:
-        smaller = run.evaluated_at(path, AT_SMALLER, SMALLER[dataset]).worst_case(AT_SMALLER, RADII[SMALLER[dataset]])
+    if dataset in honest.SMALLER:
+        smaller = run.evaluated_at(path, AT_SMALLER, "1/255").worst_case(AT_SMALLER, RADII["1/255"])
         table.add(label, SMALLER_WORST, smaller)
         numbers[SMALLER_WORST] = 100 * smaller["value"]
     for column, value in noise_numbers(run, ModelDirectory(path)).items():
@@ -119,7 +117,7 @@ def _draw(run: Run, dataset: str, drawn: dict[str, Series]) -> None:
     for axis, column in zip(axes, shown, strict=True):
         _lines(axis, column, drawn[column])
         axis.set_xlabel(f"epochs of {images:,} images" if images else "epochs")
-        if column in LOGARITHMIC:
+        if column in OF_NOISE:
             axis.set_yscale("log")
         else:
             axis.set_ylim(0, 100)
