@@ -10,7 +10,7 @@ from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.intervals import Number
 from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.noise_numbers import noise_numbers
+from wca_tf.experiments.noise_numbers import noise_numbers, number_text
 from wca_tf.experiments.paper import RADII
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
@@ -75,7 +75,7 @@ def _add_row(
     kept, trained = directory.best_epoch()["epoch"], len(directory.read_metrics())
     table.add(label, "epochs", text=f"{kept:.0f} of {trained}")
     for column, value in noise_numbers(run, directory).items():
-        table.add(label, column, text=f"{value:.3g}")
+        table.add(label, column, text=number_text(column, value))
     cells = table.rows[label]
     return {column: number for column in OF_SEEDS if (number := cells[column].measured if column in cells else None)}
 
