@@ -51,7 +51,10 @@ def list_experiments() -> str:
             + (f"; --scale=paper: {', '.join(experiment.full)}" if experiment.full != experiment.small else ""),
             f"    bin/reproduce --experiment={name} --scale=small --report_dir=runs/results/{name}"
             + " --mini_imagenet=DIR" * ("mini_imagenet" in experiment.small),
-            *(f"    --dataset={each}: a table of its own, also with --experiment={ALL}" for each in experiment.also),
+            *(
+                f"    --dataset={each}: a table of its own, also with --experiment={ALL}; {cost}"
+                for each, cost in experiment.also.items()
+            ),
         ]
     lines.append(f"{ALL}: every one of these whose data are there, and a page of their tables")
     lines.append(f"    bin/reproduce --experiment={ALL} --scale=small --report_dir=runs/results")
