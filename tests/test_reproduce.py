@@ -3,6 +3,7 @@ import json
 import math
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -430,27 +431,25 @@ def test_angles_are_to_the_nearest_axis_of_the_noise(angle):
 # Nets and times
 
 
-def seconds_of(*values):
-    values = iter(values)
-    return lambda: next(values)
-
-
 def test_a_heading_says_which_net_of_how_many_and_when_all_will_be_done(capsys):
-    times = NetTimes(4, clock=seconds_of(0, 5, 3600, 3600, 5400))
-    for name in ("there already", "first", "second", "first", "third"):
+    times = NetTimes(4)
+    times.begin("first")
+    times.training[Path("first")] = 3600.0
+    times.add_kept({"nets": 1, "training_seconds": 1500, "attack_seconds": 300})  # of an earlier run
+    for name in ("second", "first", "third"):
         times.begin(name)
     assert capsys.readouterr().out.splitlines() == [
-        "== net 1 of 4: there already",
-        "== net 2 of 4: first",
-        "== net 3 of 4: second; about 1 h 0 min left",
-        "== net 2 of 4: first",
-        "== net 4 of 4: third; about 30 min left",
+        "== net 1 of 4: first",
+        "== net 2 of 3: second; about 1 h 30 min left",
+        "== net 1 of 3: first",
+        "== net 3 of 3: third; about 45 min left",
     ]
 
 
 def test_a_net_beyond_the_expected_number_is_counted_alone(capsys):
-    times = NetTimes(1, clock=seconds_of(0, 100))
+    times = NetTimes(1)
     times.begin("one")
+    times.training[Path("one")] = 100.0
     times.begin("two")
     assert capsys.readouterr().out.splitlines() == ["== net 1 of 1: one", "== net 2: two"]
 

@@ -1,7 +1,6 @@
 """The nets of an experiment: which of how many is at work, when the last will be done, and what all of them cost."""
 
-import time
-from collections.abc import Callable, Container
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,28 @@ class NetTimes:
 
     Args:
         expected: the number of nets of the run; 0 where it is not known.
-        clock: gives seconds.
     """
 
-    def __init__(self, expected: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, expected: int = 0) -> None:
         self.expected = expected
-        self.clock = clock
-        self.begun: dict[str, float] = {}
+        self.begun: list[str] = []
         self.training: dict[Path, float] = {}
         self.attacks: dict[tuple[Path, str, float | None], float] = {}
         self.kept: list[dict[str, float]] = []
 
     def begin(self, name: str) -> None:
         """Print a heading for a net, with its place among all and the time left."""
-        now = self.clock()
         newest = name not in self.begun
-        self.begun.setdefault(name, now)
-        place = list(self.begun).index(name) + 1
+        if newest:
+            self.begun.append(name)
+        place = self.begun.index(name) + 1
         of = f" of {self.expected}" if place <= self.expected else ""
-        print(f"== net {place}{of}: {name}{self._left(now) if newest else ''}")
+        print(f"== net {place}{of}: {name}{self._left() if newest else ''}")
 
-    def _left(self, now: float) -> str:
-        """Return the time left if the other nets take as long as those so far, which may have been there already."""
-        done, nets = len(self.begun) - 1, self.expected - len(self.begun) + 1
-        seconds = nets * (now - next(iter(self.begun.values()))) / max(done, 1)
+    def _left(self) -> str:
+        """Return the time left if the other nets take as long as the mean of those done, in earlier runs too."""
+        done, nets = self.cost(), self.expected - len(self.begun) + 1
+        seconds = nets * (done["training_seconds"] + done["attack_seconds"]) / max(done["nets"], 1)
         return f"; about {duration(seconds)} left" if seconds >= MIN_SECONDS and nets > 0 else ""
 
     def add_training(self, model_dir: Path) -> None:
