@@ -3,7 +3,6 @@ import json
 import math
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -434,7 +433,7 @@ def test_angles_are_to_the_nearest_axis_of_the_noise(angle):
 def test_a_heading_says_which_net_of_how_many_and_when_all_will_be_done(capsys):
     times = NetTimes(4)
     times.begin("first")
-    times.training[Path("first")] = 3600.0
+    times.training["first"] = 3600.0
     times.add_kept({"nets": 1, "training_seconds": 1500, "attack_seconds": 300})  # of an earlier run
     for name in ("second", "first", "third"):
         times.begin(name)
@@ -449,7 +448,7 @@ def test_a_heading_says_which_net_of_how_many_and_when_all_will_be_done(capsys):
 def test_a_net_beyond_the_expected_number_is_counted_alone(capsys):
     times = NetTimes(1)
     times.begin("one")
-    times.training[Path("one")] = 100.0
+    times.training["one"] = 100.0
     times.begin("two")
     assert capsys.readouterr().out.splitlines() == ["== net 1 of 1: one", "== net 2: two"]
 
@@ -533,20 +532,43 @@ def test_the_table_so_far_is_written_after_each_row(tmp_path):
     assert page.read_text() == f"Not finished: the rows so far.\n\n{table.markdown()}"
 
 
-def test_kept_rows_count_in_the_cost_and_not_among_the_nets_to_come(tmp_path):
+def test_kept_rows_count_in_the_cost_and_not_among_the_nets_to_come(tmp_path, capsys):
     def train(table):
         times = run.times
-        times.training[tmp_path / "net"] = 30.0
+        times.training["net"] = 30.0
         times.attacks[tmp_path, "pgd", 0.1] = 12.0
         return fill(table)
 
     run, table = Run(ask(tmp_path, "headline"), NetTimes(6)), Table("title", [])
     run.report_dir.mkdir()
-    run.times.training[tmp_path / "of another row"] = 7.0
+    run.times.training["of another row"] = 7.0
     kept_rows(run, table, "row", [run.net("digits", "none")], train)
     *_, times = kept(tmp_path, never, "row")
     assert times.cost() == {"nets": 1, "training_seconds": 30, "attack_seconds": 12}
-    assert times.expected == 5
+    times.begin("another")
+    assert "== net 2 of 6: another; about 3 min left" in capsys.readouterr().out
+
+
+def test_a_net_of_kept_rows_that_another_row_needs_too_counts_once(tmp_path):
+    def train(table):
+        run.times.training["net"] = 30.0
+        return fill(table)
+
+    for name in ("first", "second"):
+        run, table = Run(ask(tmp_path, "headline"), NetTimes(6)), Table("title", [])
+        run.report_dir.mkdir(exist_ok=True)
+        kept_rows(run, table, name, [run.net("digits", "none")], train)  # of a run that was killed after this row
+    run = Run(ask(tmp_path, "headline"), NetTimes(6))
+    for name in ("first", "second"):
+        kept_rows(run, table, name, [run.net("digits", "none")], never)
+    assert run.times.cost() == {"nets": 1, "training_seconds": 30, "attack_seconds": 0}
+
+
+def test_the_nets_of_rows_of_an_earlier_version_count_too():
+    times = NetTimes(6)
+    times.add_kept({"nets": 2, "training_seconds": 30, "attack_seconds": 12})
+    assert times.cost() == {"nets": 2, "training_seconds": 30, "attack_seconds": 12}
+    assert times.expected == 4
 
 
 def test_rows_of_other_nets_or_attacks_are_made_again(tmp_path, monkeypatch):

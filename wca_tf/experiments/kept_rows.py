@@ -5,6 +5,7 @@ report_dir/
     unfinished.md     the table so far; the finished table replaces it
 """
 
+import copy
 import dataclasses
 import json
 import re
@@ -51,9 +52,9 @@ def kept_rows(
     if not isinstance(stored, dict) or (stored and not stored.keys() >= {"settings", "table", "more", "cost"}):
         raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
     if not stored or not _same(stored["settings"], settings):
-        before = run.times.cost()
+        before = copy.deepcopy(run.times)
         part, more = _filled(name, table.columns, fill)
-        cost = {what: value - before[what] for what, value in run.times.cost().items()}
+        cost = run.times.cost_since(before)
         stored = {"settings": settings, "table": part.as_json(), "more": more, "cost": cost}
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, stored)

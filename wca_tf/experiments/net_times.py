@@ -19,9 +19,9 @@ class NetTimes:
     def __init__(self, expected: int = 0) -> None:
         self.expected = expected
         self.begun: list[str] = []
-        self.training: dict[Path, float] = {}
+        self.training: dict[str, float] = {}  # by the name of a net's directory
         self.attacks: dict[tuple[Path, str, float | None], float] = {}
-        self.kept: list[dict[str, float]] = []
+        self.kept: list[dict[str, Any]] = []
 
     def begin(self, name: str) -> None:
         """Print a heading for a net, with its place among all and the time left."""
@@ -41,7 +41,7 @@ class NetTimes:
     def add_training(self, model_dir: Path) -> None:
         """Note the time that a net was trained for, from its metrics.jsonl."""
         lines = ModelDirectory(model_dir).read_metrics()
-        self.training[model_dir] = sum(line.get("seconds", 0.0) for line in lines)
+        self.training[model_dir.name] = sum(line.get("seconds", 0.0) for line in lines)
 
     def add_attacks(self, report_dir: Path, results: dict[str, Any], attacks: Container[str]) -> None:
         """Note the time of the attacks that the experiment asked for, by name, from an evaluation's results.json."""
@@ -49,19 +49,30 @@ class NetTimes:
             if attack["name"] in attacks:
                 self.attacks[report_dir, attack["name"], attack["epsilon"]] = attack["seconds"]
 
-    def add_kept(self, cost: dict[str, float]) -> None:
-        """Note the cost of rows that an earlier run has kept. Their nets are not begun again."""
-        self.expected = max(self.expected - round(cost["nets"]), 0)
+    def add_kept(self, cost: dict[str, Any]) -> None:
+        """Note the cost of rows that an earlier run has kept. A net that other rows name too counts once."""
         self.kept.append(cost)
+        if "trained" not in cost:  # rows of an earlier version do not name their nets
+            self.expected = max(self.expected - round(cost["nets"]), 0)
+            return
+        self.training |= cost["trained"]
+        self.begun += [name for name in cost["trained"] if name not in self.begun]
 
     def cost(self) -> dict[str, float]:
         """Return the number of nets, and the seconds of their training and attacks, without checklists."""
-        own = {
-            "nets": len(self.training),
-            "training_seconds": round(sum(self.training.values())),
-            "attack_seconds": round(sum(self.attacks.values())),
+        unnamed = [cost for cost in self.kept if "trained" not in cost]
+        return {
+            "nets": len(self.training) + sum(cost["nets"] for cost in unnamed),
+            "training_seconds": round(sum(self.training.values())) + sum(cost["training_seconds"] for cost in unnamed),
+            "attack_seconds": round(sum(self.attacks.values())) + sum(cost["attack_seconds"] for cost in self.kept),
         }
-        return {what: value + sum(cost[what] for cost in self.kept) for what, value in own.items()}
+
+    def cost_since(self, earlier: "NetTimes") -> dict[str, Any]:
+        """Return the cost since a copy of these times was made, and "trained": the seconds of each net since then."""
+        before = earlier.cost()
+        cost = {what: value - before[what] for what, value in self.cost().items()}
+        trained = {name: value for name, value in self.training.items() if earlier.training.get(name) != value}
+        return {**cost, "trained": trained}
 
 
 def duration(seconds: float) -> str:
