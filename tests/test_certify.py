@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from types import SimpleNamespace
 
 import keras
@@ -15,11 +16,16 @@ from wca_tf.core.errors import InputError
 from wca_tf.data.examples import Examples
 from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.smoothing.net import SmoothedNet
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.certificates import BOUNDS, CERTIFICATES_ALGORITHM, Head, radii_of
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.smoothing_votes import VOTES_ALGORITHM
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
+from wca_tf.experiments.certificates_attacks import KNOWN, PROVED, TWIN, add_known_draws, add_twin
+from wca_tf.experiments.config import ReproduceConfig
+from wca_tf.experiments.run import Run
+from wca_tf.experiments.tables import Table
 from wca_tf.gaussian.certificates import known_draw_certificate
 from wca_tf.gaussian.smoothing import certified_radius
 from wca_tf.nets.backbones import build_backbone
@@ -180,6 +186,25 @@ def test_a_wrong_lipschitz_constant_is_caught_by_the_attacks(net_of, tmp_path, m
     results = evaluate(ONE_ATTACK, net_of("none"), tmp_path / "report")
     assert results["certificates"]["rows"][1]["violations"] > 0
     assert "BELOW their certificate" in format_results(results)
+
+
+@pytest.mark.parametrize("lipschitz", [None, 0.02])
+def test_attacks_that_know_the_draw_and_on_the_noise_free_net_test_its_certificates(
+    net_of, tmp_path, lipschitz, monkeypatch
+):
+    if lipschitz is not None:
+        monkeypatch.setattr(WCANet, "lipschitz", lambda self: lipschitz)
+    path = tmp_path / "net"
+    shutil.copytree(net_of(CONSTRAINT), path)
+    run, table = Run(ReproduceConfig("certificates", str(tmp_path), scale="tiny")), Table("", [])
+    broken = add_known_draws(run, path, "net, 0.3", "0.3", table) + add_twin(run, path, "net", ("0.3",), table)
+    cells = table.rows["net, 0.3"]
+    if lipschitz is None:
+        assert not broken
+        assert 0 < float(cells[PROVED].text) <= float(cells[KNOWN].text)
+    else:
+        assert [line.partition(":")[0] for line in broken] == ["net, 0.3, draw known", "net, 0.3, noise off"]
+    assert cells[TWIN].measured["value"] < 1
 
 
 def test_other_radii_are_added_and_stored_ones_are_kept(net_of, tmp_path, capsys):

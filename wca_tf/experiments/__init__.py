@@ -150,7 +150,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "certificates": Experiment(
         "not in the paper",
         "lower bounds of accuracy in l2 for nets with Lipschitz features, without and with noise, beside attacks",
-        (13, 12, 6),
+        (17, 15, 7),
         ("mnist", "fashion_mnist", "cifar10"),
         ("mnist", "fashion_mnist", "cifar10"),
         choice=("mnist", "fashion_mnist", "cifar10"),
@@ -158,7 +158,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "alignment": Experiment(
         "not in the paper",
         "forms of the alignment term, limits and features: where the noise goes, and what is left",
-        (56, 12),
+        (56, 16),
         ("fashion_mnist", "cifar10"),
         ("fashion_mnist", "cifar10"),
         choice=(),

@@ -42,10 +42,12 @@ def reproduce(run: Run) -> Table:
     table.notes = [
         "AT: on attacked images alone; CT+AT: on clean ones too. The paper trains with PGD",
         *(f"{row.label}: attacked in training by {run.net(dataset, row.variant).adversarial_attack}" for row in ROWS),
-        f"rows without ResNet-18: backbone {small}, all by the same recipe",
+        f"rows without ResNet-18: backbone {small}; each defence has a decay of its own",
+        f"{WORST}: over pgd, adaptive and {targeted}",
         f"CTRW, smoothing: noise before the last features, so that {BUDGET}; compare them with {FEW}",
         "attacks of training see batch normalisation as at test time; those of Wong et al. see it as in training",
-        "epochs: those that were trained; catastrophic overfitting ends a run before its last epoch",
+        "epochs: the one that is judged, by PGD on training images, of those that were trained; catastrophic "
+        "overfitting ends a run before its last epoch",
         f"{TWIN}: the same net without its noise, under its own worst case",
         "each net was trained once",
         *run.notes(dataset, ROWS, ["adaptive"]),
@@ -59,4 +61,5 @@ def _add_row(run: Run, dataset: str, row: Row, label: str, table: Table) -> None
     path = run.trained(dataset, row.variant)
     papers_pgd = row.paper[2] if row.paper else None
     add_judged_row(table, run, label, path, papers_pgd, [TARGETED[run.config.scale]], few=label == FEW)
-    table.add(label, "epochs", text=str(len(ModelDirectory(path).read_metrics())))
+    directory = ModelDirectory(path)
+    table.add(label, "epochs", text=f"{directory.best_epoch()['epoch']:.0f} of {len(directory.read_metrics())}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
-from wca_tf.experiments.alignment_seeds import Form, add_seeds
+from wca_tf.experiments.alignment_seeds import NOISE, Form, add_seeds, noise_over_training
 from wca_tf.experiments.charts import legend, panels, save
 from wca_tf.experiments.hostile import add_hostile_rows, hostile_settings
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
@@ -26,7 +26,7 @@ from wca_tf.experiments.noise_numbers import (
     number_text,
 )
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.rivals import load_net
+from wca_tf.experiments.rivals import FEW_IMAGES, load_net
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import NO_PAPER, Table
 from wca_tf.experiments.variants import TWO_STEPS
@@ -35,12 +35,13 @@ from wca_tf.runs.model_dir import ModelDirectory
 
 FORMS = {"per_class": "per class (paper)", "centred": "centred", "pairwise": "pairwise"}
 FEATURES = ("free", "normalised")
-# An option that is chosen for each row on validation images, by the accuracy that `CHOOSING` leaves. Of equals the
-# first counts. With the constraint the noise that is best for the term alone is as large as its bound allows, whatever
-# the weight (Proposition 4 of docs/concepts.md): so the bound is chosen. The undefended net has as many seeds.
-CANDIDATES: dict[str, tuple[str, tuple[float, ...]]] = {
-    "penalty": ("alignment_weight", (1.0, 0.1, 0.01, 0.001)),
-    "constraint": ("max_variance", (1.0, 4.0, 16.0, 64.0)),
+# Options, of which one is chosen for each row on validation images, by the accuracy that `CHOOSING` leaves. Of equals
+# the first counts. With the constraint the noise that is best for the term alone is as large as its bound allows,
+# whatever the weight (Proposition 4 of docs/concepts.md): so the bound is chosen too. The undefended net has as many
+# seeds.
+CANDIDATES: dict[str, tuple[str, ...]] = {
+    "penalty": tuple(f"alignment_weight={weight}" for weight in ("1", "0.1", "0.01", "0.001")),
+    "constraint": tuple(f"alignment_weight={w}:max_variance={v}" for w in ("1", "0.01") for v in ("1", "16")),
 }
 # The rival that kept most images in docs/results/defences.md; the noise on its images is chosen.
 RIVAL, DEVIATIONS = "RSE", (0.2, 0.1, 0.3, 0.4)
@@ -51,16 +52,19 @@ CHOOSING_RIVAL = "pgd:steps=10:objective=expected_margin"  # a z-margin needs Ga
 RANKING = {"tiny": "apgd_ce:objective=z_margin:steps=10", "small": "apgd_ce:objective=z_margin:steps=100"}
 RANKING["paper"] = RANKING["small"]
 TRIED = "validation, of each candidate"
-NOISE = {"common_noise_share": COMMON, "noise_to_margin": RATIO}
 HOSTILE_ROWS = "without mercy"
 PAPERS = "the paper's loss"  # per class, penalty, free features, and a weight of 1
+# The corrected loss that has no escape (docs/concepts.md): it is attacked too where another kept more.
+WELL_POSED = f"{FORMS['pairwise']}, constraint, normalised"
+FEW = f"No Defense, {FEW_IMAGES} images"  # beside the rival, which has noise before its last features
+DIVERGED: dict[str, Any] = {**{metric: [] for metric in NOISE}, "defence": "", "left": -1.0}
 
 
 def reproduce(run: Run) -> Table:
     """Return a table with a row for the undefended net and for each form of the term, limit and kind of features.
 
-    The paper's loss and the best corrected one are attacked without mercy, and trained on the second data set with
-    several seeds.
+    The paper's loss, the corrected one that kept most and the one without an escape are attacked without mercy, and
+    trained on the second data set with several seeds.
     """
     dataset, larger = run.datasets[0], run.datasets[-1]
     table = Table(f"Alignment of what decides, on {dataset} and {larger}, epsilon = {EPSILON}", [])
@@ -68,26 +72,25 @@ def reproduce(run: Run) -> Table:
     count = NUMBER_OF_CANDIDATES[run.config.scale]
     seeds = [dataclasses.replace(run.net(dataset, "aligned_none"), seed=seed) for seed in range(count)]
     fill = partial(_add_undefended, run, dataset, seeds)
-    undefended = kept_rows(run, table, "No Defense", seeds, fill, CHOOSING)
+    undefended = kept_rows(run, table, "No Defense", seeds, fill, [CHOOSING, FEW]) or {}
     drawn, asked = {}, [CHOOSING, RANKING[run.config.scale]]
     for label, nets in _rows(run, dataset).items():
-        drawn[label] = kept_rows(run, table, label, nets, partial(_add_aligned, run, dataset, label, nets), asked)
+        fill = partial(_add_aligned, run, dataset, label, nets)
+        drawn[label] = kept_rows(run, table, label, nets, fill, asked) or DIVERGED
     rival = run.net(dataset, "aligned_rse")
     nets = [_with(rival, f"{rival.defence}:first_deviation={value:g}") for value in DEVIATIONS[:count]]
     kept_rows(run, table, RIVAL, nets, partial(_add_rival, run, dataset, nets), CHOOSING_RIVAL)
-    _draw(run, drawn)
-    best = _best(drawn)
-    forms = [Form("No Defense", "aligned_none", undefended)]
-    forms += [Form(label, "aligned_wca", {"defence": drawn[label]["defence"]}) for label in (PAPERS, best)]
-    forms = [form for form in forms if form.changes.get("defence", "none")]  # of one that diverged it is ""
-    for form in forms:
+    plain, best = Form("No Defense", "aligned_none", {}), _best(drawn)
+    labels = dict.fromkeys((PAPERS, best, WELL_POSED))
+    forms = [Form(label, "aligned_wca", {"defence": drawn[label]["defence"]}) for label in labels]
+    forms = [form for form in forms if form.changes["defence"]]  # of one that diverged it is ""
+    for form in (plain._replace(changes=undefended), *forms):
         _attack_hard(run, table, dataset, form, form.label, undefended)
-    forms[0] = forms[0]._replace(changes={})
-    for form in forms:
-        add_seeds(table, run, larger, form)
-    for form in (forms[0], forms[-1]):
+    on_larger = {form.label: add_seeds(table, run, larger, form) for form in (plain, *forms)}
+    for form in (plain, *(form for form in forms if form.label == best)):
         adversarial = form._replace(variant=f"{form.variant}_at")
         _attack_hard(run, table, larger, adversarial, f"{larger}, {form.label}, AT", {})
+    _draw(run, {dataset: drawn, larger: on_larger}, best)
     table.notes = _notes(run, dataset, larger, count)
     return table
 
@@ -95,24 +98,25 @@ def reproduce(run: Run) -> Table:
 def _notes(run: Run, dataset: str, larger: str, count: int) -> list[str]:
     """Return what rows and columns mean; each net with an option to choose had `count` candidates."""
     nets_of_notes = [(name, f"aligned_{name}") for name in ("none", "wca", "rse")]
-    tried = [f"{name} {values[:count]} ({limit})" for limit, (name, values) in CANDIDATES.items()]
+    tried = [f"{limit}: {', '.join(options[:count])}" for limit, options in CANDIDATES.items()]
     return [
         f"{TRIED}: what {CHOOSING} at {EPSILON} leaves, in %, of nets with {'; '.join(tried)}; the best is judged. No "
         "Defense: as many seeds, each on validation images of its own",
-        "with the constraint the bound of the variance is chosen: the noise that is best for the term alone is as "
+        "with the constraint the bound of the variance is chosen too: the noise that is best for the term alone is as "
         "large as the bound allows, whatever the weight",
         f"{RIVAL}: first_deviation {DEVIATIONS[:count]}, chosen by {CHOOSING_RIVAL}; noise in its layers, so that "
-        "fewer images are attacked, with fewer draws",
+        f"fewer images are attacked, with fewer draws; compare it with {FEW}",
         f"{PAPERS}: per class, penalty, free features, and an alignment weight of 1, whatever validation images say",
         "penalty, normalised: the weights of the classes are not bounded, so that margins may still grow",
         f"nets on {dataset} were trained once: differences of two or three points between rows say nothing",
         f"{larger}: the options are those chosen on {dataset}; seeds: nets that differ in their seed alone; "
         f"AT: on images attacked by {TWO_STEPS}, one net",
         *NOTES,
-        f"{COMMON}, {RATIO}: after the first epoch → of the net that is judged, on all validation images",
-        f"rows with an attack's name: the attacks named, on the undefended net, the net of {PAPERS}, and the net of "
-        f"all others that kept most validation images under {RANKING[run.config.scale]}; on {larger}, AT, on the first "
-        "and the last of these. Attacks in rounds leave an image alone once P(correct) is 0.01 or less",
+        f"{COMMON}, {RATIO} on {dataset}: after the first epoch → of the net that is judged, on all validation images",
+        f"rows with an attack's name: the attacks named, on the undefended net, the net of {PAPERS}, that of a "
+        f"corrected form (centred or pairwise) that kept most validation images under {RANKING[run.config.scale]}, and "
+        f"{WELL_POSED}, which has no escape; on {larger}, AT, on the first and the third of these. Attacks in rounds "
+        "leave an image alone once P(correct) is 0.01 or less",
         "noise off, worst of all: under the same attacks but two that are about noise",
         f"{TWIN}: the same net without its noise, under its own worst case",
         f"a net whose {RATIO} is small has almost no noise: its row is that of a net without",
@@ -123,7 +127,9 @@ def _notes(run: Run, dataset: str, larger: str, count: int) -> list[str]:
 def _add_undefended(run: Run, dataset: str, nets: Sequence[TrainConfig], table: Table) -> dict[str, Any]:
     """Fill the row of the undefended net; return the changes to its TrainConfig, its seed."""
     chosen, tried = _chosen(run, dataset, "aligned_none", [{"seed": net.seed} if net.seed else {} for net in nets])
-    add_judged_row(table, run, "No Defense", run.trained(dataset, "aligned_none", **chosen))
+    path = run.trained(dataset, "aligned_none", **chosen)
+    add_judged_row(table, run, "No Defense", path)
+    add_judged_row(table, run, FEW, path, few=True)
     table.add("No Defense", TRIED, text=tried)
     return chosen
 
@@ -145,8 +151,9 @@ def _add_rival(run: Run, dataset: str, nets: Sequence[TrainConfig], table: Table
 
 
 def _best(drawn: dict[str, dict[str, Any]]) -> str:
-    """Return the label of the net that kept most validation images under `RANKING`, of all but the paper's loss."""
-    return max((label for label in drawn if label != PAPERS), key=lambda label: float(drawn[label]["left"]))
+    """Return the label of the corrected form that kept most validation images under `RANKING`."""
+    corrected = [label for label in drawn if label.startswith((FORMS["centred"], FORMS["pairwise"]))]
+    return max(corrected, key=lambda label: float(drawn[label]["left"]))
 
 
 def _rows(run: Run, dataset: str) -> dict[str, list[TrainConfig]]:
@@ -155,9 +162,8 @@ def _rows(run: Run, dataset: str) -> dict[str, list[TrainConfig]]:
     rows: dict[str, list[TrainConfig]] = {}
     for form, limit, features in itertools.product(FORMS, CANDIDATES, FEATURES):
         defence = f"{wca.defence}:alignment={form}:regularizer={limit}:features={features}"
-        option, values = CANDIDATES[limit]
-        texts = [f"{defence}:{option}={value:g}" for value in values[: NUMBER_OF_CANDIDATES[run.config.scale]]]
-        nets = [_with(wca, text) for text in texts]
+        options = CANDIDATES[limit][: NUMBER_OF_CANDIDATES[run.config.scale]]
+        nets = [_with(wca, f"{defence}:{option}") for option in options]
         if not rows:
             rows[PAPERS] = nets[:1]
         rows[f"{FORMS[form]}, {limit}, {features}"] = nets
@@ -194,10 +200,10 @@ def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig]
         chosen, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
     except DivergedError:
         table.add(label, "clean", text="diverged")
-        return {**{metric: [] for metric in NOISE}, "defence": "", "left": -1.0}
+        return DIVERGED
     path = run.trained(dataset, "aligned_wca", **chosen)
     add_judged_row(table, run, label, path)
-    table.add(label, "chosen", text=chosen["defence"].rpartition(":")[2])
+    table.add(label, "chosen", text=chosen["defence"].partition(":features=")[2].partition(":")[2])
     table.add(label, TRIED, text=tried)
     directory = ModelDirectory(path)
     lines, numbers = directory.read_metrics(), noise_numbers(run, directory)
@@ -206,8 +212,8 @@ def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig]
     for metric, column in NOISE.items():
         ends = [line[f"val_{metric}"] for line in (lines[0], directory.best_epoch())]
         table.add(label, column, text=" → ".join(number_text(column, value) for value in ends))
-    went = {metric: [line[f"val_{metric}"] for line in lines] for metric in NOISE}
-    return {**went, "defence": chosen["defence"], "left": _left(run, path, RANKING[run.config.scale])}
+    left = _left(run, path, RANKING[run.config.scale])
+    return {**noise_over_training(directory), "defence": chosen["defence"], "left": left}
 
 
 def _chosen(
@@ -233,16 +239,22 @@ def _left(run: Run, path: Path, attack: str) -> float:
     return float(found.number(attack, RADIUS, "expected_accuracy")["value"])
 
 
-def _draw(run: Run, drawn: dict[str, dict[str, Any]]) -> None:
-    """Draw over the epochs of training where the noise goes: the paper's loss, and forms with free features."""
-    figure, axes = panels(len(NOISE), label="", shared=False)
-    shown = {label: values for label, values in drawn.items() if label == PAPERS or label.endswith("free")}
-    for axis, (metric, title) in zip(axes, NOISE.items(), strict=True):
+def _draw(run: Run, drawn: dict[str, dict[str, dict[str, Any]]], best: str) -> None:
+    """Draw over the epochs of training where the noise goes, a row of panels for each data set.
+
+    The lines are the paper's loss, the form `best`, and each form with the least and with the most limits.
+    """
+    limits = ("penalty, free", "constraint, normalised")
+    shown = list(dict.fromkeys([PAPERS, *(f"{form}, {limit}" for form in FORMS.values() for limit in limits), best]))
+    figure, axes = panels(len(NOISE) * len(drawn), label="", shared=False, columns=len(NOISE))
+    every = itertools.product(drawn.items(), NOISE.items())
+    for axis, ((dataset, forms), (metric, title)) in zip(axes, every, strict=True):
         axis.set_xlabel("epoch")
         axis.set_yscale("log")
-        axis.set_title(f"1 − {title}" if title == COMMON else title)
-        for number, (label, values_of) in enumerate(shown.items()):
-            values = [1 - value if title == COMMON else value for value in values_of[metric]]
-            axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=label, color=COLOURS[number])
-    legend(axes[-1])
+        axis.set_title(f"{dataset}: {f'1 − {title}' if title == COMMON else title}")
+        for label in (label for label in shown if label in forms):
+            values = [1 - value if title == COMMON else value for value in forms[label][metric]]
+            colour = COLOURS[shown.index(label)]
+            axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=label, color=colour)
+    legend(axes[len(NOISE) - 1])
     save(figure, run.report_dir, "where_the_noise_goes")

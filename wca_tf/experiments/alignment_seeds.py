@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wca_tf.core.errors import DivergedError
-from wca_tf.evaluation.intervals import Number
 from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.noise_numbers import noise_numbers, number_text
+from wca_tf.experiments.noise_numbers import COMMON, RATIO, noise_numbers, number_text
 from wca_tf.experiments.paper import RADII
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
@@ -23,6 +22,8 @@ SMALLER = ("1/255",)
 AT_SMALLER = {epsilon: (f"worst case at {epsilon}", f"noise off: at {epsilon}") for epsilon in SMALLER}
 OF_SEEDS = ("clean", PGD, WORST, TWIN, *itertools.chain(*AT_SMALLER.values()))  # the columns of the row for all seeds
 SEEDS = (0, *OTHER_SEEDS)
+# Metrics of training -> their names. Nets without such noise do not have them.
+NOISE = {"common_noise_share": COMMON, "noise_to_margin": RATIO}
 
 
 class Form(NamedTuple):
@@ -39,8 +40,12 @@ class Form(NamedTuple):
     changes: dict[str, Any]
 
 
-def add_seeds(table: Table, run: Run, dataset: str, form: Form) -> None:
-    """Fill a row for each seed, one for all of them, and one for adversarial training."""
+def add_seeds(table: Table, run: Run, dataset: str, form: Form) -> dict[str, list[float]]:
+    """Fill a row for each seed, one for all of them, and one for adversarial training.
+
+    Returns:
+        Where the noise of the first net went, as `noise_over_training` has it.
+    """
     label = f"{dataset}, {form.label}"
     found = [_kept(run, table, dataset, form, f"{label}, seed {seed}", seed) for seed in SEEDS]
     for column in OF_SEEDS:
@@ -49,21 +54,29 @@ def add_seeds(table: Table, run: Run, dataset: str, form: Form) -> None:
             table.add(f"{label}, {len(SEEDS)} seeds", column, text=by_seed(numbers))
     adversarial = form._replace(variant=f"{form.variant}_at")
     _kept(run, table, dataset, adversarial, f"{label}, AT")
+    return {metric: found[0].get(metric, []) for metric in NOISE}
 
 
-def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: int = 0) -> dict[str, Number]:
-    """Fill a row, or take it from an earlier run; return the numbers of `OF_SEEDS`."""
+def noise_over_training(directory: ModelDirectory) -> dict[str, list[float]]:
+    """Return a number for each epoch and metric of `NOISE`, of validation images; empty without such noise."""
+    lines = directory.read_metrics()
+    return {metric: [line[f"val_{metric}"] for line in lines if f"val_{metric}" in line] for metric in NOISE}
+
+
+def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: int = 0) -> dict[str, Any]:
+    """Fill a row, or take it from an earlier run; return what `_add_row` does."""
     changes = {**form.changes, **({"seed": seed} if seed else {})}  # the name of the net with seed 0 has no seed
     net = dataclasses.replace(run.net(dataset, form.variant), **changes)
     fill = partial(_add_row, run, dataset, form.variant, changes, label)
-    found: dict[str, Number] = kept_rows(run, table, label, [net], fill, list(SMALLER))
-    return found
+    return kept_rows(run, table, label, [net], fill, list(SMALLER)) or {}
 
 
-def _add_row(
-    run: Run, dataset: str, variant: str, changes: dict[str, Any], label: str, table: Table
-) -> dict[str, Number]:
-    """Train a net and fill its row; a run that diverges leaves a row that says so."""
+def _add_row(run: Run, dataset: str, variant: str, changes: dict[str, Any], label: str, table: Table) -> dict[str, Any]:
+    """Train a net and fill its row; a run that diverges leaves a row that says so.
+
+    Returns:
+        The numbers of `OF_SEEDS`, and where the noise went, as `noise_over_training` has it.
+    """
     try:
         path = run.trained(dataset, variant, **changes)
     except DivergedError:
@@ -77,7 +90,8 @@ def _add_row(
     for column, value in noise_numbers(run, directory).items():
         table.add(label, column, text=number_text(column, value))
     cells = table.rows[label]
-    return {column: number for column in OF_SEEDS if (number := cells[column].measured if column in cells else None)}
+    numbers = {column: cells[column].measured for column in OF_SEEDS if column in cells}
+    return {**numbers, **noise_over_training(directory)}
 
 
 def _add_smaller_radii(table: Table, run: Run, label: str, path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from wca_tf.attacks import BallAttack, parse_attack
 from wca_tf.experiments.run import OTHER_SEEDS, Evaluated, Run
 
 # Radii in l2 and in l∞ that are certified and attacked, and radii that are certified alone: for the curves, and to show
@@ -43,7 +44,7 @@ NETS = {
 }
 DETERMINISTIC = ("certified_none", "certified_far")
 PAIRWISE_SETS = ("digits", "mnist")  # the others would take more hours
-THREE_SEEDS = ("certified_none", "certified_isotropic", "certified_anisotropic")
+THREE_SEEDS = ("certified_none", "certified_far", "certified_isotropic", "certified_anisotropic")
 TRAINED_ONCE = ("cifar10",)
 # At a rate of 0.01 the change of variables of C&W hardly moves a pixel that is black or white.
 ATTACKS = {
@@ -88,6 +89,11 @@ def attacked_radii(dataset: str) -> tuple[str, ...]:
 def radii_of(dataset: str) -> tuple[str, ...]:
     """Return all radii of a data set."""
     return attacked_radii(dataset) + CERTIFIED_ALONE[dataset]
+
+
+def attacks_on_both(run: Run) -> list[str]:
+    """Return the attacks in an l2 ball of a net with noise and of the same net without it, as written."""
+    return [text for text in ATTACKS[run.config.scale].split(",") if isinstance(parse_attack(text), BallAttack)]
 
 
 def attacks_of(run: Run, variant: str) -> str:

@@ -5,31 +5,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from wca_tf.attacks import BallAttack, parse_attack
-from wca_tf.attacks.radii import parse_radii
 from wca_tf.core.errors import DivergedError, InputError
-from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.certificates import CURVES, extrapolated_seconds, row_of
-from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.measures.smoothing_votes import VOTED_IMAGES
-from wca_tf.evaluation.runner import load_evaluation_examples
-from wca_tf.evaluation.trials import Settings
 from wca_tf.experiments.certificate_nets import (
     ALL_IMAGES,
     ANCHORS,
     ATTACKED_IMAGES,
+    DETERMINISTIC,
     KNOWING,
     QUIET,
     RADII,
     attacked_radii,
     attacks_of,
+    attacks_on_both,
     certified,
     nets_of,
     radii_of,
     seeds_of,
 )
+from wca_tf.experiments.certificates_attacks import KNOWN, PROVED, TWIN, add_known_draws, add_twin
 from wca_tf.experiments.certificates_noise import (
     ADDS,
     BEST,
@@ -39,6 +34,8 @@ from wca_tf.experiments.certificates_noise import (
     DEVIATIONS,
     SAME_IMAGES,
     SMOOTHING,
+    VOTE,
+    VOTE_ADDS,
     VOTING_DRAWS,
     WITHOUT_TRAINING,
     add_deviations,
@@ -50,8 +47,7 @@ from wca_tf.experiments.charts import Series, curves, legend, panels, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, by_seed
-from wca_tf.nets.targets import has_noise
-from wca_tf.runs.model_dir import ModelDirectory
+from wca_tf.runs.config import TrainConfig
 
 COLUMNS = {
     "certificate": "certified",
@@ -59,10 +55,10 @@ COLUMNS = {
     "gaussian_shift": "C2",
     "deterministic": "noise off",
     "union": "union bound",
-    "majority": "vote certified",
+    "majority": VOTE,
     "attacked": "left by attacks",
 }
-KNOWN = "left, draw known"
+NO_NET: dict[str, Any] = {"curves": {}, "violations": []}  # of a net that diverged
 OVER_IMAGES = ("certificate", "known_draw", "gaussian_shift", "deterministic")
 
 
@@ -97,13 +93,25 @@ def _net(run: Run, table: Table, dataset: str, label: str, variant: str) -> dict
     name, net = f"{dataset}, {label}", run.net(dataset, variant)
     fill = partial(_add_attacked, run, dataset, label, variant)
     asked = [attacked_radii(dataset), radii_of(dataset), attacks_of(run, variant), ATTACKED_IMAGES[run.config.scale]]
-    found = kept_rows(run, table, name, [net], fill, [*asked, KNOWING[run.config.scale]])
-    if not found["curves"]:  # it diverged
-        return {"curves": {}, "violations": []}
+    found = kept_rows(run, table, name, [net], fill, [*asked, KNOWING[run.config.scale]]) or NO_NET
+    if not found["curves"]:
+        return NO_NET
     fill = partial(_add_all_images, run, dataset, label, variant)
-    seeds = [dataclasses.replace(net, seed=seed) for seed in seeds_of(run, dataset, variant)]
-    kept = kept_rows(run, table, f"{name}, all images", [net, *seeds], fill, [radii_of(dataset)])
+    nets = _nets_of_seeds(run, dataset, variant)
+    kept = kept_rows(run, table, f"{name}, all images", nets, fill, [radii_of(dataset)]) or NO_NET
     return {"curves": found["curves"], "violations": found["violations"] + kept["violations"]}
+
+
+def _nets_of_seeds(run: Run, dataset: str, variant: str) -> list[TrainConfig]:
+    """Return the configurations of a net, one for each seed."""
+    net = run.net(dataset, variant)
+    return [net, *(dataclasses.replace(net, seed=seed) for seed in seeds_of(run, dataset, variant))]
+
+
+def _of_seeds(run: Run, dataset: str, variant: str) -> list[Path]:
+    """Return the directories of a net, one for each seed that did not diverge; trained where they are not."""
+    changes = [{}, *({"seed": seed} for seed in seeds_of(run, dataset, variant))]
+    return [path for each in changes if (path := _trained(run, dataset, variant, **each))]
 
 
 def _beside(run: Run, table: Table, dataset: str) -> dict[str, Series]:
@@ -111,8 +119,7 @@ def _beside(run: Run, table: Table, dataset: str) -> dict[str, Series]:
     scale, nets = run.config.scale, nets_of(dataset)
 
     def gains(part: Table) -> None:
-        paths = {variant: path for variant in nets.values() if (path := _trained(run, dataset, variant))}
-        add_gains(run, dataset, paths, part)
+        add_gains(run, dataset, {variant: _of_seeds(run, dataset, variant) for variant in nets.values()}, part)
 
     def deviations(part: Table) -> Any:
         path = _trained(run, dataset, nets[QUIET])
@@ -121,15 +128,15 @@ def _beside(run: Run, table: Table, dataset: str) -> dict[str, Series]:
     def smoothing(part: Table) -> None:
         add_smoothing(run, dataset, _trained(run, dataset, "certified_none"), part)
 
-    everything = [run.net(dataset, variant) for variant in nets.values()]
+    everything = [net for variant in nets.values() for net in _nets_of_seeds(run, dataset, variant)]
     asked: list[Any] = [radii_of(dataset), ALL_IMAGES[scale]]
     kept_rows(run, table, f"{dataset}, what noise adds", everything, gains, asked)
     quiet, asked = [run.net(dataset, nets[QUIET])], [RADII[dataset], DEVIATIONS[scale], DEVIATION_IMAGES[scale]]
-    drawn: dict[str, Series] = kept_rows(run, table, f"{dataset}, {WITHOUT_TRAINING}", quiet, deviations, asked)
+    drawn = kept_rows(run, table, f"{dataset}, {WITHOUT_TRAINING}", quiet, deviations, asked)
     smoothed = [run.net(dataset, variant) for variant in ("certified_smoothing", "certified_none")]
     asked = [radii_of(dataset), *smoothing_settings(scale, dataset)]
     kept_rows(run, table, f"{dataset}, {SMOOTHING}", smoothed, smoothing, asked)
-    return drawn
+    return drawn or {}
 
 
 def _trained(run: Run, dataset: str, variant: str, **changes: Any) -> Path | None:
@@ -143,37 +150,43 @@ def _trained(run: Run, dataset: str, variant: str, **changes: Any) -> Path | Non
 def _notes(run: Run) -> list[str]:
     scale = run.config.scale
     trained = [(d, label, run.net(d, variant)) for d in run.datasets for label, variant in nets_of(d).items()]
-    smoothed = [(d, SMOOTHING, "certified_smoothing") for d in run.datasets]
-    of_nets = {d: [*nets_of(d).items(), (SMOOTHING, "certified_smoothing")] for d in run.datasets}
+    trained += [(d, SMOOTHING, run.net(d, "certified_smoothing")) for d in run.datasets]
     return [
         "certified: the larger of C1 (the attacker sees the draw) and C2 (does not see it), for each image",
         "noise off: the certificate of the same net without its noise; it may lie above what attacks leave with noise",
         "union bound: Theorem 1's proof for each rival, without its last step",
         "100 queries: the certificate of each image to the power 100, a lower bound",
         "l∞ radii are certified by the l2 ball around them; 0.0 says that nothing is proved",
-        "vote certified: the share of images whose certificate is above 1/2, so that a majority vote of all draws is "
+        f"{VOTE}: the share of images whose certificate is above 1/2, so that a majority vote of all draws is "
         "right; for smoothing, its own certificate",
-        f"{KNOWN}: {KNOWING[scale]} alone, which knows the draw; mean of 8 draws; at the first radius",
+        f"{KNOWN}: {KNOWING[scale]} alone, which knows the draw; mean of 8 draws that all images share; at the first "
+        f"radius. {PROVED}: the images that no attack can make wrong under these draws",
         f"attacks: {attacks_of(run, 'certified_quiet')} (log_error on nets with noise alone), on "
         f"{ATTACKED_IMAGES[scale] or 'all'} test images. What lies between a certificate and the attacks is the slack "
         "of both, of the bound on each layer, and of pixels beyond [0, 1], which a certificate does not exclude",
-        "s per 10,000: seconds to certify 10,000 images at all radii; smoothing's is extrapolated from its 20 images",
+        f"{TWIN}: the same net without its noise, by {', '.join(attacks_on_both(run))}",
+        "s per 10,000: seconds to certify 10,000 images at all radii; smoothing's is extrapolated from its "
+        f"{VOTED_IMAGES} images and {VOTING_DRAWS[scale]:,} draws",
         f"all images: certified on {ALL_IMAGES[scale] or 'all'} test images; each: nets that differ in their seed",
         f"{ADDS}: the certificate less that of the same net without its noise ({COLUMNS['deterministic']}), paired "
-        f"over all images, one training each. {BEYOND_BEST}: less that of the net that is best at this radius without "
-        f"noise, of all nets here ({BEST}). {BEYOND_C1}: less C1, what holds for an attacker who sees the draw",
-        "published: certified accuracy of nets without noise, by other authors, on all test images",
-        "isotropic: a deviation of its own for each feature. All nets with noise are bounded alike, in each direction; "
-        f"{QUIET}: by the least variance that the option allows",
+        f"over all images, a number for each seed. {VOTE_ADDS}: {VOTE} less the same. {BEYOND_BEST}: less that of the "
+        f"net that is best at this radius without noise, of all nets and seeds here, chosen on these test images "
+        f"({BEST}). {BEYOND_C1}: less C1, what holds for an attacker who sees the draw",
+        "published: certified accuracy of nets without noise, by other authors, on all test images, trained for longer",
+        "isotropic: a deviation of its own for each feature. The variance of the noise has the same bound in each "
+        "direction and on all nets with noise, but on those with the least and with larger noise",
         f"{WITHOUT_TRAINING}: isotropic noise on the features of {QUIET}, {DEVIATION_IMAGES[scale] or 'all'} images",
         f"{SMOOTHING}: Cohen et al.'s certificate, {VOTING_DRAWS[scale]:,} draws, α = 0.001; clean is the vote's "
         f"accuracy; {VOTED_IMAGES} images, so ± 20 points; beside it, {SAME_IMAGES}",
-        *(f"{d}, {label}: --defence={net.defence} --margin_radius={net.margin_radius:g}" for d, label, net in trained),
-        *(f"{d}, {label}: --backbone={run.net(d, variant).backbone}" for d, label, variant in smoothed),
-        *dict.fromkeys(
-            note for d in run.datasets for note in run.notes(d, of_nets[d], [], num_examples=ATTACKED_IMAGES[scale])
-        ),
+        *(_told(dataset, label, net) for dataset, label, net in trained),
     ]
+
+
+def _told(dataset: str, label: str, net: TrainConfig) -> str:
+    """Return how a net was trained, as a note."""
+    margin = f" --margin_radius={net.margin_radius:g} --temperature={net.temperature:g}" if net.margin_radius else ""
+    images = f" of {net.max_train_examples:,} images" if net.max_train_examples else ""
+    return f"{dataset}, {label}: --backbone={net.backbone} --defence={net.defence}{margin}, {net.epochs} epochs{images}"
 
 
 def _add_attacked(run: Run, dataset: str, label: str, variant: str, table: Table) -> dict[str, Any]:
@@ -183,7 +196,7 @@ def _add_attacked(run: Run, dataset: str, label: str, variant: str, table: Table
     """
     if (path := _trained(run, dataset, variant)) is None:
         table.add(f"{dataset}, {label}", "clean", text="diverged")
-        return {"curves": {}, "violations": []}
+        return NO_NET
     attacked = attacked_radii(dataset)
     radii = ",".join(radius if ":" in radius else f"l2:{radius}" for radius in attacked)
     images, attacks = ATTACKED_IMAGES[run.config.scale], attacks_of(run, variant)
@@ -205,24 +218,10 @@ def _add_attacked(run: Run, dataset: str, label: str, variant: str, table: Table
             for key in CURVES:
                 if key != "attacked" or text in attacked:  # a smaller attack counts at a larger radius too
                     points[key].append((row["radius"], row[key]["value"]))
-    _add_known_draws(run, path, f"{dataset}, {label}, {RADII[dataset][0]}", RADII[dataset][0], table)
+    if variant not in DETERMINISTIC:
+        violations += add_known_draws(run, path, f"{dataset}, {label}, {RADII[dataset][0]}", RADII[dataset][0], table)
+        violations += add_twin(run, path, f"{dataset}, {label}", RADII[dataset], table)
     return {"curves": {key: sorted(values) for key, values in points.items()}, "violations": violations}
-
-
-def _add_known_draws(run: Run, path: Path, name: str, radius: str, table: Table) -> None:
-    """Fill the column of an attack that knows the draw, on a net with noise."""
-    directory, attack = ModelDirectory(path), parse_attack(KNOWING[run.config.scale])
-    asked: dict[str, Any] = {"num_examples": ATTACKED_IMAGES[run.config.scale], "batch_size": run.budget.batch_size}
-    config = EvaluateConfig(tfds_data_dir=run.config.tfds_data_dir, **asked)
-    target = directory.load_best().target()
-    if not has_noise(target) or not isinstance(attack, BallAttack):
-        return
-    examples, records = load_evaluation_examples(config, directory.train_config()), path / "evaluations" / "known_l2"
-    epsilon = parse_radii(radius)[0].epsilon
-    known = attack_fixed_draws(target, attack, epsilon, examples, Settings(config.seed), records)
-    run.times.attacks[records, KNOWING[run.config.scale], epsilon] = sum(outcome.seconds for outcome in known)
-    left = np.mean([outcome.judgement.probability_correct.mean() for outcome in known])
-    table.add(name, KNOWN, text=f"{100 * left:.1f}")
 
 
 def _add_all_images(run: Run, dataset: str, label: str, variant: str, table: Table) -> dict[str, Any]:
@@ -231,9 +230,8 @@ def _add_all_images(run: Run, dataset: str, label: str, variant: str, table: Tab
     Returns:
         Where one step of an attack, at the smallest radius, is below a bound.
     """
-    changes = [{}, *({"seed": seed} for seed in seeds_of(run, dataset, variant))]
-    paths = [path for each in changes if (path := _trained(run, dataset, variant, **each))]
-    if len(paths) < len(changes):
+    paths = _of_seeds(run, dataset, variant)
+    if len(paths) <= len(seeds_of(run, dataset, variant)):
         table.add(f"{dataset}, {label}", "clean, all images", text="one diverged")
         return {"violations": []}
     images, radius = ALL_IMAGES[run.config.scale], f"l2:{RADII[dataset][0]}"

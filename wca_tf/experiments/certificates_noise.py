@@ -23,11 +23,18 @@ from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 ADDS, BEYOND_BEST, BEST = "the noise adds", "beyond the best without noise", "best without noise"
-BEYOND_C1 = "beyond C1"
+BEYOND_C1, VOTE_ADDS = "beyond C1", "the noise adds to the vote"
 SMOOTHING, WITHOUT_TRAINING = "smoothing, the vote", "noise without training"
 SAME_IMAGES = "No Defense, the same images"
 VOTING_DRAWS = {"tiny": 1_000, "small": 20_000, "paper": 100_000}
-CURVES = {"certificate": "certified", "known_draw": "C1", "gaussian_shift": "C2"}
+VOTE = "vote certified"  # the answer of most draws is right under every attack, so P(correct) is above 1/2
+CURVES = {
+    "certificate": "certified",
+    "known_draw": "C1",
+    "gaussian_shift": "C2",
+    "vote": VOTE,
+    "deterministic": "noise off",
+}
 # Deviations of isotropic noise that is put on the features of a trained net.
 DEVIATIONS = {"tiny": (0.05,), "small": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28), "paper": (0.02, 0.08, 0.32)}
 DEVIATION_IMAGES = {"tiny": 20, "small": 2_000, "paper": 0}
@@ -45,33 +52,44 @@ def head_of(run: Run, path: Path, images: int) -> tuple[Head, tuple[int, ...]]:
     return Head.of(target, model, examples, config.batch_size), examples.image_shape
 
 
-def add_gains(run: Run, dataset: str, paths: dict[str, Path], table: Table) -> None:
+def add_gains(run: Run, dataset: str, paths: dict[str, list[Path]], table: Table) -> None:
     """Fill a row for each net with noise and radius: its certificate less others, paired over all images.
 
-    The others are that of the same net without its noise, the best of all nets without noise, and C1.
+    The others are that of the same net without its noise, the best of all nets without noise, and C1. A net that was
+    trained with several seeds has a number for each.
 
     Args:
         run: the run.
         dataset: the data set of the nets.
-        paths: variant -> directory of the trained net; nets that diverged are not there.
+        paths: variant -> directories of the trained nets, one for each seed; nets that diverged are not there.
         table: gains the rows.
     """
-    heads = {variant: head_of(run, path, ALL_IMAGES[run.config.scale]) for variant, path in paths.items()}
+    images = ALL_IMAGES[run.config.scale]
+    heads = {variant: [head_of(run, path, images) for path in each] for variant, each in paths.items() if each}
     for text in radii_of(dataset) if heads else ():
         [radius] = parse_radii(text)
-        bounds = {variant: _bounds(head, radius, shape) for variant, (head, shape) in heads.items()}
-        best = max((found["deterministic"] for found in bounds.values()), key=np.mean)
+        bounds = {variant: [_bounds(*head, radius) for head in each] for variant, each in heads.items()}
+        best = max((found["deterministic"] for each in bounds.values() for found in each), key=np.mean)
         for label, variant in nets_of(dataset).items():
             if variant in bounds and variant not in DETERMINISTIC:
-                found, name = bounds[variant], f"{dataset}, {label}, {text}"
+                name = f"{dataset}, {label}, {text}"
                 table.add(name, BEST, mean_with_interval(best))
-                others = {ADDS: found["deterministic"], BEYOND_BEST: best, BEYOND_C1: found["known_draw"]}
-                for column, other in others.items():
-                    table.add(name, column, text=in_points(mean_difference(found["certificate"] - other)))
+                gains = [_gains(found, best) for found in bounds[variant]]
+                for column in gains[0]:
+                    table.add(name, column, text=", ".join(in_points(mean_difference(of[column])) for of in gains))
 
 
-def _bounds(head: Head, radius: Radius, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    return head.bounds(head.lipschitz * radius.in_l2(shape))
+def _gains(found: dict[str, np.ndarray], best: np.ndarray) -> dict[str, np.ndarray]:
+    """Return, for each image, what a net's certificates are above others."""
+    others = {ADDS: found["deterministic"], BEYOND_BEST: best, BEYOND_C1: found["known_draw"]}
+    gains = {column: found["certificate"] - other for column, other in others.items()}
+    return {**gains, VOTE_ADDS: found["vote"] - found["deterministic"]}
+
+
+def _bounds(head: Head, shape: tuple[int, ...], radius: Radius) -> dict[str, np.ndarray]:
+    """Return each bound [N] of a head at a radius, and "vote": 1.0 where the answer of most draws is certified."""
+    bounds = head.bounds(head.lipschitz * radius.in_l2(shape))
+    return {**bounds, "vote": (bounds["certificate"] > 0.5).astype(np.float64)}
 
 
 def add_deviations(run: Run, dataset: str, path: Path, table: Table) -> dict[str, Series]:
@@ -83,7 +101,7 @@ def add_deviations(run: Run, dataset: str, path: Path, table: Table) -> dict[str
     for deviation in DEVIATIONS[run.config.scale]:
         head = dataclasses.replace(quiet, scale=deviation * quiet.weights)  # its quantiles serve every radius
         for text in RADII[dataset]:
-            bounds = _bounds(head, parse_radii(text)[0], shape)
+            bounds = _bounds(head, shape, parse_radii(text)[0])
             name = f"{dataset}, {WITHOUT_TRAINING}, deviation {deviation:g}, {text}"
             for key, column in CURVES.items():
                 number = mean_with_interval(bounds[key])
@@ -115,11 +133,11 @@ def add_smoothing(run: Run, dataset: str, plain: Path | None, table: Table) -> N
         for text in radii_of(dataset):
             row, name = row_of(votes["rows"], text), f"{words}, {text}"
             table.add(name, "clean", votes["votes"]["accuracy"])
-            table.add(name, "vote certified", row["vote"])
+            table.add(name, VOTE, row["vote"])
             table.add(name, "abstained", row["abstained"])
             table.add(name, "s per 10,000", text=f"{extrapolated_seconds(votes):.0f}")
             if beside:
-                bounds = _bounds(beside[0], parse_radii(text)[0], beside[1])
+                bounds = _bounds(*beside, parse_radii(text)[0])
                 table.add(name, SAME_IMAGES, mean_with_interval(bounds["certificate"]))
 
 

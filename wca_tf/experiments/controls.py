@@ -29,4 +29,5 @@ def _add_row(run: Run, dataset: str, row: Row, table: Table) -> None:
     for place, attack in enumerate(CONTROL_COLUMNS):
         paper = row.paper[place] if row.paper else None
         table.add(row.label, attack, evaluated.number(attack, RADII[EPSILON]), paper)
-    add_noise_in_training(table, row.label, ModelDirectory(run.model_dir(dataset, row.variant)))
+    if "average_draws" not in row.asked:  # the noise of an answer is then not that of training
+        add_noise_in_training(table, row.label, ModelDirectory(run.model_dir(dataset, row.variant)))

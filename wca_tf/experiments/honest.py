@@ -42,6 +42,7 @@ def reproduce(run: Run) -> Table:
         table.notes += run.notes(dataset, ABLATION_LABELS, ["square"])
     if set(run.datasets) & set(SMALLER):
         table.notes.append(smaller_note(run))
+    table.notes.append(f"{WORST}: over fgsm, pgd, {', '.join(run.budget.suite)}")
     table.notes.append("E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row")
     table.notes.append(E3_NOTE)
     table.notes.append("in brackets: the paper's numbers for CIFAR-10 (Tables 5 and 6), where a row names no data set")

@@ -58,10 +58,10 @@ class Evaluated:
         [found] = [a for a in self.results["attacks"] if (a["name"], a["epsilon"]) == (attack, epsilon)]
         return found
 
-    def worst_judgement(self, attacks: list[str], epsilon: float) -> Judgement:
-        """Return the judgement of each image in the worst case over these attacks in l∞ and the clean image."""
+    def worst_judgement(self, attacks: list[str], epsilon: float, norm: str = "linf") -> Judgement:
+        """Return the judgement of each image in the worst case over these attacks in a ball and the clean image."""
         with np.load(self.report_dir / "examples.npz") as stored:
-            return stored_worst_case(dict(stored), attacks, "linf", epsilon)
+            return stored_worst_case(dict(stored), attacks, norm, epsilon)
 
     def judgement(self, attack: str, epsilon: float) -> Judgement:
         """Return the judgement of each image under an attack as written, at a radius."""

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments import honest
+from wca_tf.experiments.ablation import TWO_RADII
 from wca_tf.experiments.charts import Series, panels, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, MARGIN, NOTES, RATIO, noise_numbers, number_text
@@ -48,8 +49,9 @@ def reproduce(run: Run) -> Table:
             epochs = written if run.config.scale != "tiny" else TINY[-len(written) :]
             lengths.setdefault(epochs[-1], []).append((label, variant))
             net = dataclasses.replace(run.net(dataset, variant), epochs=epochs[-1])
+            images = f" of {net.max_train_examples:,} images" if net.max_train_examples else ""
             for epoch in epochs:
-                name = f"{dataset}, {label}, {epoch} epochs"
+                name = f"{dataset}, {label}, {epoch} epochs{images}"
                 numbers = kept_rows(
                     run, table, name, [net], partial(_add_row, run, dataset, variant, epochs, epoch, name), epoch
                 )
@@ -63,7 +65,9 @@ def reproduce(run: Run) -> Table:
         "the learning rate is constant, so that a net after 10 epochs is that of a run of 10 epochs; rate divided by "
         "10: after each third of the run, as the authors do",
         f"{SMALLER_WORST}: of {' and '.join(AT_SMALLER)}",
+        "No Defense: trained at the rate of the nets with noise, so that the noise alone differs",
         "the small nets for CIFAR-10 have a linear bottleneck; the paper's ResNet-18 has a ReLU after it",
+        *([TWO_RADII] if "fashion_mnist" in run.datasets else []),
         *NOTES,
     ]
     return table

@@ -28,7 +28,7 @@ def attack_fixed_draws(
 
     All draws share a graph. Each draw has a directory of records, `records`/NUMBER, from which it continues.
     """
-    seeds = [fold_in(make_seed(settings.seed), KNOWN_DRAW, number) for number in range(DRAWS)]
+    seeds = draw_seeds(settings)
     seed = tf.Variable(seeds[0], trainable=False)
     fixed = target.with_fixed_draw(seed)
     if not has_noise(target) or not answers_alike(fixed, to_float(tf.constant(examples.images[:4]))):
@@ -39,3 +39,8 @@ def attack_fixed_draws(
         seed.assign(drawn)
         outcomes += run_attacks(fixed, [once], examples, settings, records / str(number))
     return outcomes
+
+
+def draw_seeds(settings: Settings) -> list[tf.Tensor]:
+    """Return the seed of each draw that `attack_fixed_draws` knows, for `with_fixed_draw`."""
+    return [fold_in(make_seed(settings.seed), KNOWN_DRAW, number) for number in range(DRAWS)]
