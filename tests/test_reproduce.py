@@ -18,6 +18,8 @@ from wca_tf.defences import parse_defence
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, headline
+from wca_tf.experiments.alignment import PAPERS, WELL_POSED
+from wca_tf.experiments.alignment import _best as best_form
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
 from wca_tf.experiments.contours import angles_to_axes
@@ -472,6 +474,11 @@ def test_the_cost_is_of_all_runs_of_the_command(directory):
     run.evaluated("digits", "none", ["square:queries=2000"])  # another experiment's
     reproduce(ask(directory, "ablation"))  # trains nothing
     assert json.loads((directory / "ablation" / "table.json").read_text())["cost"] == stored
+
+
+def test_the_best_form_of_the_alignment_term_is_a_corrected_one():
+    left = {PAPERS: 0.9, "per class (paper), penalty, free": 0.8, "centred, penalty, free": 0.4, WELL_POSED: 0.5}
+    assert best_form({label: {"left": value} for label, value in left.items()}) == WELL_POSED
 
 
 # Rows that are kept
