@@ -137,7 +137,6 @@ AIRBENCH = {  # widths, weights of the convolutions
     "airbench93_relu": ((64, 128, 128), 566_784),
     "airbench94": ((64, 256, 256), 1_967_616),
     "airbench94_relu": ((64, 256, 256), 1_967_616),
-    "airbench93_half_relu": ((32, 64, 64), 145_152),
 }
 
 
@@ -191,6 +190,17 @@ def test_resnet18_has_the_parameters_of_the_standard_one(resnet18):
 
     assert kernels(resnet18) == kernels(reference)
     assert len(resnet18.weights) == len(reference.weights)
+
+
+def test_the_narrow_resnet18_is_resnet18_with_a_quarter_of_the_filters(resnet18):
+    narrow = build_backbone("resnet18_narrow", (32, 32, 3))
+    assert narrow.output_shape == (None, 128)
+
+    def kernels(model):
+        return [weight.shape for weight in model.weights if len(weight.shape) == 4]
+
+    for wide, small in zip(kernels(resnet18), kernels(narrow), strict=True):
+        assert small == (*wide[:2], wide[2] if wide[2] == 3 else wide[2] // 4, wide[3] // 4)
 
 
 def test_resnet18_gives_512_finite_features_per_image(resnet18):

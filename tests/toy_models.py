@@ -9,7 +9,7 @@ from wca_tf.nets.bottleneck_net import BottleneckNet
 
 CLASSES, DIMENSIONS = 3, 4
 # Backbone -> the side of the smallest images that it takes; 8 is enough for the others.
-AIRBENCH = ("airbench93", "airbench94", "airbench93_relu", "airbench94_relu", "airbench93_half_relu")
+AIRBENCH = ("airbench93", "airbench94", "airbench93_relu", "airbench94_relu")
 MIN_SIDES = {"lenet_plus_plus": 25, "lenet5": 12, "resnet18_imagenet": 32, **dict.fromkeys(AIRBENCH, 25)}
 
 

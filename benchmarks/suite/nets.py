@@ -21,7 +21,7 @@ from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.targets import HeadNoiseTarget
 
-LARGER = ("resnet18", "airbench93", "airbench93_relu", "airbench94_relu")
+LARGER = ("resnet18", "resnet18_narrow", "airbench93", "airbench93_relu", "airbench94_relu")
 IMAGE_SHAPES = {"lenet_plus_plus": (28, 28, 1), **dict.fromkeys(LARGER, (32, 32, 3))}
 NUM_CLASSES, FEATURE_DIM = 10, 32
 FAVOURED = 3  # the class of every image

@@ -11,8 +11,8 @@ from wca_tf.experiments.variants import (
     ALIGNMENT_WEIGHTS,
     FAR_RADII,
     FEATURE_DIMS,
-    MANY_NETS,
     MARGIN_RADII,
+    NARROW,
     OWN_RECIPES,
     PAPER,
     PAPER_EPOCHS,
@@ -70,10 +70,11 @@ SMALL_SETS: dict[str, Changes] = {
 SMALL_IN_SECONDS = ("fashion_mnist", "mnist", *LARGER)
 SMALL_ADVERSARIAL: Changes = {"epochs": 5, "max_train_examples": 10_000}
 SMALL_FAST: Changes = {"adversarial_attack": TWO_STEPS, "epochs": 15}  # as many epochs as Wong et al. (2020)
+NARROW_CIFAR10: Changes = {"backbone": NARROW, "batch_size": 128, "augmentation": "crop_flip"}
 SMALL_PLANE: Changes = {"epochs": 5}
 SMALL_CERTIFIED: Changes = {"epochs": 5, "learning_rate_schedule": "cosine", "validation_split": 0.0}
 SMALL_CERTIFIED_CIFAR10: Changes = {**SMALL_CERTIFIED, "epochs": 20}
-SMALL_SMOOTHING_CIFAR10: Changes = {**SMALL_CERTIFIED_CIFAR10, "batch_size": 512, "learning_rate": 2e-3}
+SMALL_SMOOTHING_CIFAR10: Changes = {**SMALL_CERTIFIED_CIFAR10, "batch_size": 256, "learning_rate": 2e-3}
 CERTIFIED_TINY: Changes = {"image_size": 12, "epochs": 2}
 # Of both "defences" and "alignment".
 SMALL_RIVALS: Changes = {
@@ -105,7 +106,7 @@ def _certified(dataset: str, variant: str) -> Changes:
     """
     radius, defence = MARGIN_RADII[dataset], VARIANTS[variant]["defence"]
     if variant == "certified_smoothing":
-        larger: Changes = {"backbone": "airbench93_relu"} if dataset == "cifar10" else {}
+        larger: Changes = {"backbone": NARROW} if dataset == "cifar10" else {}
         return {"defence": f"{defence}:deviation={SMOOTHING_DEVIATIONS[dataset][0]}", **larger}
     if defence == "none":
         return {"margin_radius": FAR_RADII[dataset] if variant == "certified_far" else radius}
@@ -132,12 +133,12 @@ def _small(dataset: str, variant: str) -> Changes:
             return SMALL_CERTIFIED
         return SMALL_SMOOTHING_CIFAR10 if variant == "certified_smoothing" else SMALL_CERTIFIED_CIFAR10
     if variant.startswith("long"):  # the experiment gives the epochs
-        smaller: Changes = {"backbone": MANY_NETS} if dataset == "cifar10" else {"max_train_examples": 10_000}
+        smaller: Changes = {"backbone": NARROW} if dataset == "cifar10" else {"max_train_examples": 10_000}
         return {"epochs": 100, "precision": fast_precision(), **smaller}
     given = VARIANTS[variant]
     changes = {**SMALL_SETS.get(dataset, SMALL), **(SMALL_PLANE if variant.startswith("plane") else {})}
     if variant.startswith("aligned"):
-        return {**changes, **({} if dataset == "cifar10" else SMALL_RIVALS), **given}
+        return {**changes, **(NARROW_CIFAR10 if dataset == "cifar10" else SMALL_RIVALS), **given}
     if variant in OWN_RECIPES:
         return {**changes, **given}
     if dataset not in SMALL_IN_SECONDS:
@@ -154,7 +155,7 @@ def _small_minutes(dataset: str, variant: str, given: Changes) -> Changes:
     if dataset == "cifar10" and head_alone and "initial_weights" not in given:
         changes["defence"] = given["defence"] + DECAY_CIFAR10
     if given.get("adversarial"):
-        changes |= SMALL_FAST
+        changes |= {**SMALL_FAST, **(NARROW_CIFAR10 if dataset == "cifar10" else {})}
         if variant.startswith("rival") or not head_alone:  # noise anywhere in the net: a draw costs a pass
             changes["adversarial_attack"] += ":eot_samples=1"
     if variant.startswith("rival"):

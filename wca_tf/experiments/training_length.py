@@ -66,7 +66,6 @@ def reproduce(run: Run) -> Table:
         "10: after each third of the run, as the authors do",
         f"{SMALLER_WORST}: of {' and '.join(AT_SMALLER)}",
         "No Defense: trained at the rate of the nets with noise, so that the noise alone differs",
-        "the small nets for CIFAR-10 have a linear bottleneck; the paper's ResNet-18 has a ReLU after it",
         *([TWO_RADII] if "fashion_mnist" in run.datasets else []),
         *NOTES,
     ]

@@ -32,13 +32,13 @@ BACKBONES: dict[str, Backbone] = {
     "lenet_plus_plus": Backbone("wca_tf.nets.backbones.lenet"),
     "lenet5": Backbone("wca_tf.nets.backbones.lenet5"),
     "resnet18": Backbone("wca_tf.nets.backbones.resnet", "relu"),
+    "resnet18_narrow": Backbone("wca_tf.nets.backbones.resnet", "relu"),
     "resnet18_imagenet": Backbone("wca_tf.nets.backbones.resnet_imagenet", "relu"),
     "wide_resnet34_10": Backbone("wca_tf.nets.backbones.wide_resnet", "relu"),
     "airbench93": Backbone("wca_tf.nets.backbones.airbench"),
     "airbench94": Backbone("wca_tf.nets.backbones.airbench"),
     "airbench93_relu": Backbone("wca_tf.nets.backbones.airbench"),
     "airbench94_relu": Backbone("wca_tf.nets.backbones.airbench"),
-    "airbench93_half_relu": Backbone("wca_tf.nets.backbones.airbench"),
     "lipschitz_cnn": Backbone("wca_tf.nets.backbones.lipschitz_cnn", lipschitz=True),
 }
 

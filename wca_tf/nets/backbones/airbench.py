@@ -13,7 +13,7 @@ PATCH = 2  # side of the patches that are whitened
 # Added to the variances of patches: directions of almost no variance are not blown up.
 WHITENING_EPSILON = 5e-4
 MIN_SIZE = 25
-SMALLER, LARGER, HALF = (64, 128, 128), (64, 256, 256), (32, 64, 64)  # filters of the three groups
+SMALLER, LARGER = (64, 128, 128), (64, 256, 256)  # filters of the three groups
 CONVOLUTION = {"padding": "same", "use_bias": False}
 
 
@@ -35,11 +35,6 @@ def airbench93_relu(image_shape: tuple[int, int, int], layers: LayerFactory) -> 
 def airbench94_relu(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
     """Build `airbench94` with ReLU in place of GELU."""
     return _build("airbench94_relu", LARGER, "relu", image_shape, layers)
-
-
-def airbench93_half_relu(image_shape: tuple[int, int, int], layers: LayerFactory) -> keras.Model:
-    """Build `airbench93_relu` with half as many filters: 17 million multiplications for a 32×32 image."""
-    return _build("airbench93_half_relu", HALF, "relu", image_shape, layers)
 
 
 def _build(
