@@ -21,6 +21,7 @@ from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.alignment import PAPERS, WELL_POSED
 from wca_tf.experiments.alignment import _best as best_form
 from wca_tf.experiments.budgets import BUDGETS
+from wca_tf.experiments.charts import panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.defence_columns import ADDS, OVERSTATES, STRONG, TWIN_OVERSTATES
@@ -481,6 +482,19 @@ def test_the_cost_is_of_all_runs_of_the_command(directory):
 def test_the_best_form_of_the_alignment_term_is_a_corrected_one():
     left = {PAPERS: 0.9, "per class (paper), penalty, free": 0.8, "centred, penalty, free": 0.4, WELL_POSED: 0.5}
     assert best_form({label: {"left": value} for label, value in left.items()}) == WELL_POSED
+
+
+@pytest.mark.parametrize("values", [(0.86, 0.875), (1e-5, 3.0)])
+def test_the_numbers_of_a_logarithmic_axis_are_plain_text(values, tmp_path):
+    figure, [axis] = panels(1)
+    axis.plot((1, 2), values)
+    axis.set_ylim(*values)
+    axis.set_yscale("log")
+    plain_numbers(axis.yaxis)
+    save(figure, tmp_path, "figure")
+    shown = [label.get_text() for label in axis.get_yticklabels()]
+    assert len(shown) > 1
+    assert all(float(text) > 0 for text in shown)
 
 
 # Rows that are kept

@@ -10,7 +10,7 @@ from typing import Any
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.alignment_seeds import NOISE, Form, add_seeds, noise_over_training
-from wca_tf.experiments.charts import legend, panels, save
+from wca_tf.experiments.charts import legend, panels, plain_numbers, save
 from wca_tf.experiments.hostile import add_hostile_rows, hostile_settings
 from wca_tf.experiments.judged import RADIUS, TWIN, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
@@ -251,6 +251,7 @@ def _draw(run: Run, drawn: dict[str, dict[str, dict[str, Any]]], best: str) -> N
     for axis, ((dataset, forms), (metric, title)) in zip(axes, every, strict=True):
         axis.set_xlabel("epoch")
         axis.set_yscale("log")
+        plain_numbers(axis.yaxis)
         axis.set_title(f"{dataset}: {f'1 − {title}' if title == COMMON else title}")
         for label in (label for label in shown if label in forms):
             values = [1 - value if title == COMMON else value for value in forms[label][metric]]

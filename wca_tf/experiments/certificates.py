@@ -43,7 +43,7 @@ from wca_tf.experiments.certificates_noise import (
     add_smoothing,
     smoothing_settings,
 )
-from wca_tf.experiments.charts import Series, curves, legend, panels, save
+from wca_tf.experiments.charts import Series, curves, legend, panels, plain_numbers, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, by_seed
@@ -262,5 +262,6 @@ def _draw(run: Run, name: str, drawn: dict[str, Series], label: str, logarithmic
         curves(axis, named, title.replace(", ", "\n", 1), label, logarithmic=False)
         if logarithmic:
             axis.set_xscale("log")
+            plain_numbers(axis.xaxis)
     legend(axes[-1])
     save(figure, run.report_dir, name)

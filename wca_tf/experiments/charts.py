@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib import ticker
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
@@ -132,6 +134,13 @@ def legend(axis: Axes) -> None:
     """Draw the names of the series to the right of the panel, where they cover nothing."""
     if axis.get_legend_handles_labels()[0]:  # there are no series where every run failed
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Write the numbers of a logarithmic axis as plain text: matplotlib's are formulas, which `STYLE` leaves unread."""
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, style: dict[str, Any]) -> BarContainer:

@@ -4,14 +4,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from matplotlib import ticker
 from matplotlib.patches import Rectangle
 
 from wca_tf.core.errors import InputError
 from wca_tf.defences.wca.net import NOISE_METRICS
 from wca_tf.evaluation.measures.checklist import IMAGES, MIN_IMAGES
 from wca_tf.evaluation.report.figures import COLOURS
-from wca_tf.experiments.charts import legend, panels, save
+from wca_tf.experiments.charts import legend, panels, plain_numbers, save
 from wca_tf.experiments.paper import ABLATION_LABELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -67,9 +66,7 @@ def _add_noise_in_training(table: Table, run: Run, dataset: str) -> None:
         axis.set_title(title, fontsize=8)
         axis.set_xlabel("epoch")
         axis.set_yscale("log")
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(ticker.NullFormatter())
+        plain_numbers(axis.yaxis)
     for place, (label, variant) in enumerate(NOISY):
         directory = ModelDirectory(run.model_dir(dataset, variant))
         num_classes = len(directory.read_config()["dataset"]["class_names"])

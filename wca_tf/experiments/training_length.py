@@ -12,7 +12,7 @@ from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments import honest
 from wca_tf.experiments.ablation import TWO_RADII
-from wca_tf.experiments.charts import Series, panels, save
+from wca_tf.experiments.charts import Series, panels, plain_numbers, save
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, DEVIATION, MARGIN, NOTES, RATIO, noise_numbers, number_text
 from wca_tf.experiments.paper import ABLATION_NUMBERS, EPSILON, RADII
@@ -122,6 +122,7 @@ def _draw(run: Run, dataset: str, drawn: dict[str, Series]) -> None:
         axis.set_xlabel(f"epochs of {images:,} images" if images else "epochs")
         if column in OF_NOISE:
             axis.set_yscale("log")
+            plain_numbers(axis.yaxis)
         else:
             axis.set_ylim(0, 100)
     if dataset in ABLATION_NUMBERS:
