@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from matplotlib import ticker
+
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.alignment_seeds import NOISE, Form, add_seeds, noise_over_training
@@ -252,6 +254,7 @@ def _draw(run: Run, drawn: dict[str, dict[str, dict[str, Any]]], best: str) -> N
         axis.set_xlabel("epoch")
         axis.set_yscale("log")
         plain_numbers(axis.yaxis)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axis.set_title(f"{dataset}: {f'1 − {title}' if title == COMMON else title}")
         for label in (label for label in shown if label in forms):
             values = [1 - value if title == COMMON else value for value in forms[label][metric]]
