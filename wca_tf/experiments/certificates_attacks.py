@@ -1,4 +1,4 @@
-"""Attacks that test certificates besides: by an attacker who knows the draw, and on the net without its noise."""
+"""Attacks that test certificates too: by an attacker who knows the draw, and on the net without its noise."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -19,7 +19,7 @@ from wca_tf.runs.model_dir import ModelDirectory
 GRID = {"tiny": (1e-2, 1e-3), "small": (1e-1, 1e-2, 1e-3, 1e-4), "paper": (1e-1, 1e-2, 1e-3, 1e-4)}
 SMALL: dict[str, Any] = {"epochs": 4, "max_train_examples": 20_000, "validation_split": 0.1, "batch_size": 128}
 CHANGES: dict[str, dict[str, Any]] = {"tiny": {"epochs": 1}, "small": SMALL, "paper": {}}
-# z-margin at a radius at which something is left: PGD alone may find a pair best whose gradients vanish.
+# z-margin at a radius at which something is left: PGD alone may prefer a pair only because its gradients vanish.
 MEASURED = ("clean", "pgd 8/255", "z_margin 1/255")
 
 
