@@ -92,7 +92,7 @@ def reproduce(run: Run) -> Table:
     for form in (plain, *(form for form in forms if form.label == best)):
         adversarial = form._replace(variant=f"{form.variant}_at")
         _attack_hard(run, table, larger, adversarial, f"{larger}, {form.label}, AT", {})
-    _draw(run, {dataset: drawn, larger: on_larger}, best)
+    _draw(run, [(dataset, drawn), (larger, on_larger)], best)
     table.notes = _notes(run, dataset, larger, count)
     return table
 
@@ -241,7 +241,7 @@ def _left(run: Run, path: Path, attack: str) -> float:
     return float(found.number(attack, RADIUS, "expected_accuracy")["value"])
 
 
-def _draw(run: Run, drawn: dict[str, dict[str, dict[str, Any]]], best: str) -> None:
+def _draw(run: Run, drawn: list[tuple[str, dict[str, Any]]], best: str) -> None:
     """Draw over the epochs of training where the noise goes, a row of panels for each data set.
 
     The lines are the paper's loss, the form `best`, and each form with the least and with the most limits.
@@ -249,7 +249,7 @@ def _draw(run: Run, drawn: dict[str, dict[str, dict[str, Any]]], best: str) -> N
     limits = ("penalty, free", "constraint, normalised")
     shown = list(dict.fromkeys([PAPERS, *(f"{form}, {limit}" for form in FORMS.values() for limit in limits), best]))
     figure, axes = panels(len(NOISE) * len(drawn), label="", shared=False, columns=len(NOISE))
-    every = itertools.product(drawn.items(), NOISE.items())
+    every = itertools.product(drawn, NOISE.items())
     for axis, ((dataset, forms), (metric, title)) in zip(axes, every, strict=True):
         axis.set_xlabel("epoch")
         axis.set_yscale("log")

@@ -135,21 +135,21 @@ def with_few(run: Run, net: Net) -> Net:
     return net._replace(images=FEW_IMAGES, draws=FEW_DRAWS, adaptive=FEW_STEPS, square=FEW_QUERIES)
 
 
-def known_draws(run: Run, net: Net) -> list[Outcome]:
-    """Return the outcome of `KNOWING` on the net under each of 8 draws that the attack knows; empty without noise."""
-    config, examples = _images(run, net, KNOWING)
+def known_draws(run: Run, net: Net, written: str = KNOWING, radius: str = EPSILON) -> list[Outcome]:
+    """Return the outcome of an attack on the net under each of 8 draws that the attack knows; empty without noise."""
+    config, examples = attacked_images(run, net, written, radius)
     [attack], epsilon = config.parsed_attacks, config.parsed_radii[0].epsilon
     if not isinstance(attack, BallAttack):
         raise TypeError(f"expected an attack in a ball, received {attack}")
     records = _directory(net, "known_draws")
     found = attack_fixed_draws(net.model.target(), attack, epsilon, examples, Settings(config.seed), records)
-    run.times.attacks[records, KNOWING, epsilon] = sum(outcome.seconds for outcome in found)
+    run.times.attacks[records, written, epsilon] = sum(outcome.seconds for outcome in found)
     return found
 
 
 def right_votes(run: Run, net: Net, rival: Rival) -> np.ndarray:
     """Return [N], whether the mean softmax of `rival.votes` draws is right after the attack of the authors' code."""
-    config, examples = _images(run, net, rival.protocol)
+    config, examples = attacked_images(run, net, rival.protocol)
     [attack], epsilon = config.parsed_attacks, config.parsed_radii[0].epsilon
     target, seed, right = net.model.target(), fold_in(make_seed(config.seed), VOTING), []
     for start in range(0, len(examples), FEW_IMAGES):
@@ -168,7 +168,7 @@ def noise_over_margin(run: Run, net: Net) -> float:
     It is the standard deviation over draws of the difference between the label's logit and that of the rival with the
     largest mean, over the size of this difference's mean. Each is a mean over clean test images.
     """
-    config, examples = _images(run, net, KNOWING)
+    config, examples = attacked_images(run, net, KNOWING)
     images, labels = to_float(tf.constant(examples.images[:NOISE_IMAGES])), examples.labels[:NOISE_IMAGES]
     rows, target = np.arange(len(labels)), net.model.target()
     seed = fold_in(make_seed(config.seed), VOTING)
@@ -181,7 +181,7 @@ def noise_over_margin(run: Run, net: Net) -> float:
 
 def without_noise(run: Run, net: Net, attacks: Sequence[str], epsilon: str = EPSILON) -> Evaluated:
     """Evaluate the net without its noise, its deterministic twin, under attacks as written at a radius."""
-    config, examples = _images(run, net, ",".join(attacks), epsilon)
+    config, examples = attacked_images(run, net, ",".join(attacks), epsilon)
     scale = tf.zeros([net.model.num_classes, 1])
     target = HeadNoiseTarget(tf.identity, net.model.noise_free_logits, scale, has_noise=False)
     report_dir, name = _directory(net, "noise_off"), f"without noise: {_digest(net.path)}"
@@ -190,7 +190,7 @@ def without_noise(run: Run, net: Net, attacks: Sequence[str], epsilon: str = EPS
     return Evaluated(results, report_dir)
 
 
-def _images(run: Run, net: Net, attacks: str, epsilon: str = EPSILON) -> tuple[EvaluateConfig, Examples]:
+def attacked_images(run: Run, net: Net, attacks: str, epsilon: str = EPSILON) -> tuple[EvaluateConfig, Examples]:
     """Return the configuration of an evaluation by these attacks, and its images."""
     data_dir = run.config.tfds_data_dir
     of_scale: dict[str, Any] = {"num_examples": net.images, "batch_size": run.budget.batch_size}
