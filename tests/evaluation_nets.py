@@ -46,9 +46,16 @@ def dense_net(classes=10):
     return net
 
 
-def with_layers(net, before=(), after=()):
+def with_layers(net, before=(), after=(), dtype=None):
     """A net's layers between others; the weights are shared."""
-    return keras.Sequential([keras.Input(SHAPE), *before, net, *after])
+    return keras.Sequential([keras.Input(SHAPE, dtype=dtype), *before, net, *after])
+
+
+def in_and_out(inputs, outputs):
+    """A linear net with several inputs or outputs."""
+    images = [keras.Input(SHAPE) for _ in range(inputs)]
+    flat = keras.layers.Flatten()(keras.layers.Add()(images) if inputs > 1 else images[0])
+    return keras.Model(images, [keras.layers.Dense(10)(flat) for _ in range(outputs)])
 
 
 @keras.saving.register_keras_serializable("tests")

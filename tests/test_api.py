@@ -120,11 +120,53 @@ def test_a_single_radius_and_attacks_as_text_are_what_the_command_takes(net, ima
         ({"epsilons": [-0.1]}, "epsilons"),
         ({"epsilons": [float("nan")]}, "epsilons"),
         ({"eot_samples": 0}, "eot_samples"),
+        ({"epsilons": [[0.1]]}, "single items in --epsilons"),
+        ({"attacks": [["fgsm"]]}, "single items in --attacks"),
+        ({"report_dir": ""}, "directory as report_dir"),
+        ({"report_dir": 5}, "directory as report_dir"),
     ],
 )
 def test_wrong_arguments_are_an_input_error(net, images, changes, message):
     with pytest.raises(InputError, match=message):
         wca_tf.evaluate(net, *images, **{**CHEAP, **changes})
+
+
+def test_wrong_paths_and_splits_are_an_input_error(tmp_path):
+    for wrong in (
+        lambda: wca_tf.evaluate_model_dir(wca_tf.EvaluateConfig(), tmp_path / "absent"),
+        lambda: wca_tf.load_model(str(tmp_path / "absent.keras")),
+        lambda: wca_tf.compare_evaluations(str(tmp_path)),
+        lambda: wca_tf.compare_evaluations([]),
+        lambda: wca_tf.load_examples(wca_tf.DataConfig(), "tset"),
+        lambda: wca_tf.load_examples(wca_tf.DataConfig(), "test", -5),
+    ):
+        with pytest.raises(InputError, match="expected"):
+            wrong()
+
+
+def test_files_of_something_else_are_not_replaced(net, images, tmp_path):
+    for name in ("model_card.md", ".lock"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match="model_card.md is of something else"):
+        wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
+    (tmp_path / "model_card.md").rename(tmp_path / "other.md")
+    wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
+    assert (tmp_path / "other.md").read_text() == (tmp_path / ".lock").read_text() == "mine"
+
+
+def test_a_broken_file_of_an_evaluation_is_made_again_or_told(net, images, tmp_path):
+    wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
+    arrays, results = tmp_path / "examples.npz", tmp_path / "results.json"
+    whole, numbers = arrays.read_bytes(), json.loads(results.read_text())
+    arrays.write_bytes(whole[:500])
+    wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
+    assert np.load(arrays)["probability_correct"].shape == (3, len(images[0]))
+    results.write_text(json.dumps({**numbers, "clean": {}}))
+    with pytest.raises(InputError, match="results.json, received a part: remove the file"):
+        wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
+    results.unlink()
+    again = wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
+    assert again["clean"] == numbers["clean"]
 
 
 def test_what_bin_train_left_is_evaluated_in_python_too(trained, tmp_path):

@@ -287,7 +287,7 @@ def test_bounds_are_those_of_the_net_as_it_answers(net_of, tmp_path):
     asked = EvaluateConfig(attacks="fgsm:norm=l2", epsilons="l2:0.1", certified_radii="0.1", num_examples=40)
     [row] = evaluate(dataclasses.replace(asked, average_draws=9), directory, tmp_path / "mean")["certificates"]["rows"]
     model = ModelDirectory(directory).load_model(ModelDirectory(directory).best)
-    test = load_evaluation_examples(asked, ModelDirectory(directory).train_config())
+    test = load_evaluation_examples(asked, ModelDirectory(directory))
     logits = model.noise_free_logits(test.images / np.float32(255)).numpy()
     weights, scale = model.class_weights.numpy(), model.logit_scale.numpy() / 3
     expected = known_draw_certificate(logits, test.labels, weights, scale, 0.1).mean()

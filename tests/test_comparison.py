@@ -58,7 +58,7 @@ def test_the_worst_case_is_over_the_attacks_that_all_nets_met(reports):
     assert both.rows[0].worst_case["value"] == pytest.approx(expected.mean())
     assert both.rows[0].queries["value"] == pytest.approx((expected**100).mean())
     [note] = both.notes
-    assert "pgd:steps=2 (plain)" in note and alone.notes == []
+    assert "pgd:steps=2 (plain)" in note and "no other net beside it" in alone.notes[0]
 
 
 def test_a_comparison_shows_itself_in_a_terminal_and_in_a_notebook(reports):
@@ -105,6 +105,7 @@ def copied(report, name):
 def test_other_images_are_another_group(reports):
     groups = compare_evaluations([reports["plain"], reports["images"]])
     assert [len(group.rows) for group in groups] == [1, 1, 1, 1]
+    assert all("no other net beside it" in group.notes[-1] for group in groups)
 
 
 def test_other_images_in_memory_have_another_name(reports):

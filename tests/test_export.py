@@ -91,7 +91,7 @@ def test_the_manifest_says_what_is_there_and_where_it_comes_from(exported, train
     assert set(manifest["files"]) == written - {"assets.extra/manifest.json"}
     assert all(files.sha256(exported / name) == digest for name, digest in manifest["files"].items())
     stored = ModelDirectory(trained).read_config()
-    assert manifest["config"] == stored["config"]
+    assert manifest["config"] == {**stored["config"], "training_complete": True}
     assert manifest["class_names"] == list("0123456789")
     assert manifest["image_shape"] == [25, 25, 1]
     assert manifest["model_sha256"] == files.sha256(trained / "model.keras")

@@ -181,7 +181,7 @@ def test_noise_on_dark_images_alone_is_noise():
 def test_a_net_with_other_outputs_than_logits_is_an_input_error(outputs):
     images = keras.Input(SHAPE)
     logits = keras.layers.Dense(4)(keras.layers.Flatten()(images))
-    with pytest.raises(InputError, match="one tensor"):
+    with pytest.raises(InputError, match="one tensor|one output"):
         target_of(keras.Model(images, outputs(logits)))
 
 
@@ -238,3 +238,29 @@ def test_a_run_whose_defence_has_other_defaults_now_is_refused(trained, tiny_con
     (copy / "config.json").write_text(json.dumps(stored))
     with pytest.raises(InputError, match="other defaults"):
         wca_tf.train(tiny_config, copy)
+
+
+@keras.saving.register_keras_serializable("tests")
+class OneOfTwoHeads(keras.layers.Layer):
+    """One of two heads, chosen at random in each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = [keras.layers.Dense(3) for _ in range(2)]
+        self.generator = keras.random.SeedGenerator(0)
+
+    def call(self, features):
+        first = keras.random.randint((), 0, 2, seed=self.generator)
+        return tf.where(tf.equal(first, 0), self.heads[0](features), self.heads[1](features))
+
+
+def test_a_net_that_chooses_one_of_two_heads_is_always_found_to_be_random():
+    for _ in range(20):  # two calls chose the same head of half of these nets
+        net = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), OneOfTwoHeads()])
+        assert isinstance(target_of(net), RandomNetTarget)
+
+
+def test_a_softmax_in_bfloat16_is_refused():
+    layers = [keras.layers.Flatten(), keras.layers.Dense(10, "softmax", dtype="mixed_bfloat16")]
+    with pytest.raises(InputError, match="ends in a softmax"):
+        target_of(keras.Sequential([keras.Input((4, 4, 1)), *layers]))

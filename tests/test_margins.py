@@ -165,3 +165,13 @@ def test_the_soft_z_margin_sees_every_near_rival_where_the_hard_one_sees_one():
         soft = margins.soft_z_margin(logits, tf.constant([0]), scale)
     gradient = tape.gradient(soft, logits).numpy()[0]
     np.testing.assert_allclose(gradient * np.sqrt(2), [1.0, -0.5, -0.5, 0.0], atol=1e-5)
+
+
+def test_the_z_margin_of_an_image_does_not_depend_on_the_images_beside_it():
+    rng = np.random.default_rng(0)
+    mu, scales = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=(2, 3, 3)).astype(np.float32)
+    scales[0, 1] = scales[0, 0]  # two classes that share their noise
+    scales[1] *= 1e8
+    both = margins.z_margins(mu, [0, 1], covariance.logit_difference_scale(scales))
+    alone = margins.z_margins(mu[:1], [0], covariance.logit_difference_scale(scales[:1]))
+    np.testing.assert_allclose(both[:1], alone)

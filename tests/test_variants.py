@@ -72,7 +72,7 @@ def test_an_evaluation_of_averaged_answers_has_the_exact_probability_of_their_no
     assert "average_draws" not in plain["config"]
     with np.load(tmp_path / "plain" / "examples.npz") as arrays:
         np.testing.assert_allclose(z_margin, arrays["z_margin"][0] * np.sqrt(10), rtol=1e-4)
-    with pytest.raises(InputError, match="another split, number of images, seed"):
+    with pytest.raises(InputError, match="average_draws=the default, not 10"):
         evaluate(config, trained, tmp_path / "plain")
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -69,7 +69,7 @@ def listed(value: Any, flag: str) -> list[Any]:
     """Return the items of a comma-separated list, or of a sequence.
 
     Raises:
-        InputError: there are no items, or an item is there twice.
+        InputError: there are no items, an item is itself a list, or an item is there twice.
     """
     if isinstance(value, str):
         items = [item.strip() for item in value.split(",") if item.strip()]
@@ -77,6 +77,8 @@ def listed(value: Any, flag: str) -> list[Any]:
         items = list(value) if isinstance(value, Iterable) else []
     if not items:
         raise InputError(f"expected a comma-separated list in {flag}, received {value!r}")
+    if not all(isinstance(item, Hashable) for item in items):
+        raise InputError(f"expected a list of single items in {flag}, received {value!r}")
     if len(set(items)) < len(items):
         raise InputError(f"expected each item of {flag} once, received {value!r}")
     return items

@@ -32,6 +32,7 @@ DETAILS = """
 All attacks take eot_samples=N, the draws that a gradient averages over, and targeted=true, towards a class other than
 the label. The options of each, with their defaults:
 """
+OF_MODEL = ("dataset", "image_size", "download")  # flags that are for --model alone
 COMMON = (
     "model_dir",
     "model",
@@ -53,6 +54,8 @@ def main() -> None:
     config = config_from_flags(EvaluateConfig)
     if flags.FLAGS.model:
         return _evaluate_file(config)
+    if given := [name for name in OF_MODEL if flags.FLAGS[name].value != flags.FLAGS[name].default]:
+        raise InputError(f"expected --{given[0]} with --model alone: a net in --model_dir has its own data set")
     model_dir = check_model_present(flags.FLAGS.model_dir)
     check_sources_present(config.parsed_attacks)
     report_dir = expand_user(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""

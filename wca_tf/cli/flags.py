@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import io
 import os
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from wca_tf.core.errors import InputError, LostWorkerError, one_line
 
 Config = TypeVar("Config")
 
+# Errors by name: TensorFlow, which has the second, may not be imported.
+EXHAUSTED = ("MemoryError", "ResourceExhaustedError")
 _DEFINERS: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
@@ -59,6 +62,8 @@ def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), deta
         common: the flags that --help lists; empty for all.
         details: more text, for --helpfull.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where the terminal has no ε
     _show_help(usage, common, details)
     sys.path.insert(0, "")  # where attacks and defences of a user's own are looked for: the working directory
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -84,7 +89,7 @@ def _without_notes() -> Iterator[None]:
         os.dup2(notes.fileno(), 2)
         try:
             yield
-        except InputError:
+        except (InputError, KeyboardInterrupt):
             raise
         except BaseException:
             notes.seek(0)
@@ -126,6 +131,9 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
         os._exit(os.EX_TEMPFAIL)  # TensorFlow's own ending waits for the lost worker, and aborts
     except InputError as error:
         _fail(str(error))
+    except BrokenPipeError:  # the reader of this output, such as head, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:  # a path too long, a disk full, a permission missing
         _fail(one_line(error))
     except ModuleNotFoundError as error:
@@ -133,6 +141,10 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if type(error).__name__ not in EXHAUSTED:
+            raise
+        _fail(f"not enough memory, or no space left to write: {one_line(error)}")
 
 
 def _fail(message: str) -> None:

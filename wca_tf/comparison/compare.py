@@ -8,6 +8,7 @@ from wca_tf.comparison.groups import Group, compare, read_evaluation
 from wca_tf.comparison.page import as_page
 from wca_tf.comparison.tables import as_json, as_markdown, as_text, finding, table_cells, title
 from wca_tf.core import files
+from wca_tf.core.errors import InputError
 from wca_tf.evaluation.report.table import html_table
 
 
@@ -36,12 +37,15 @@ def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Pat
         InputError: a directory without a finished evaluation of this version, or given twice; nets that met no attack
             in common; a `report_dir` that cannot be written.
     """
+    if isinstance(evaluations, str | Path) or not evaluations:
+        raise InputError(f"expected a list of report directories, received {evaluations!r}")
     groups = Comparison(compare([read_evaluation(Path(path)) for path in evaluations]))
     if report_dir is not None:
         with files.exclusive_directory(report_dir) as directory:
+            files.check_nothing_foreign(directory, "comparison.json", ("comparison.html", "comparison.md"))
+            files.write_json(directory / "comparison.json", as_json(groups))
             files.write_text(directory / "comparison.html", as_page(groups, directory))
             files.write_text(directory / "comparison.md", as_markdown(groups))
-            files.write_json(directory / "comparison.json", as_json(groups))
     return groups
 
 

@@ -23,6 +23,7 @@ PROTOCOL = "pgd"
 # The attack of the authors of each defence, `Defence.protocol`: it differs from net to net.
 AUTHORS_OWN = "the authors' own attack"
 QUERIES = 100
+ALONE = "no other net beside it: the other evaluations have other images, or another radius"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,9 +136,14 @@ def compare(evaluations: list[Evaluation]) -> list[Group]:
         for radius in evaluation.radii:
             members.setdefault((evaluation.results["images_sha256"], radius), []).append(number)
     data = _data(evaluations)
-    return [
+    groups = [
         _group(data[images], [evaluations[number] for number in numbers], [names[number] for number in numbers], radius)
         for (images, radius), numbers in members.items()
+    ]
+    alone = [len(group.rows) == 1 < len(evaluations) for group in groups]
+    return [
+        dataclasses.replace(group, notes=[*group.notes, ALONE]) if single else group
+        for group, single in zip(groups, alone, strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from wca_tf.core.errors import InputError, one_line
 
 TEMPORARY_PREFIX = ".wca_tf-"
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, or the limit of a user or of a process
 
 
 def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
@@ -37,7 +38,7 @@ def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in NO_SPACE:
             raise
         raise OSError(error.errno, "no space left to write", str(path)) from None
     finally:
@@ -104,7 +105,7 @@ def exclusive_directory(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / ".lock", "w")
+        lock = open(path / ".lock", "a")  # a file of this name that is not ours stays as it is
     except OSError as error:
         raise InputError(f"expected a directory that can be written, received {path}: {one_line(error)}") from None
     with lock:
@@ -114,6 +115,17 @@ def exclusive_directory(path: str | Path) -> Iterator[Path]:
             raise InputError(f"{path} is in use by another process: wait for it, or name another directory") from None
         remove_leftovers(path)
         yield path
+
+
+def check_nothing_foreign(directory: Path, marker: str, names: Iterable[str]) -> None:
+    """Raise InputError when a directory without the file `marker` has one of the files `names`: they are not ours."""
+    if (directory / marker).exists():
+        return
+    for name in names:
+        if (directory / name).exists():
+            raise InputError(
+                f"{directory / name} is of something else, and would be replaced: name another --report_dir"
+            )
 
 
 def remove_leftovers(directory: Path) -> None:

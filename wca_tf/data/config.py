@@ -18,7 +18,9 @@ class DataConfig:
         "where TFDS data are, or go with --download",
     )
     download: bool = flag(False, "fetch the TFDS set when it is absent; without it nothing is fetched")
-    image_size: int = flag(0, "resize images to this height and width; 0 keeps the size they have", minimum=0)
+    image_size: int = flag(
+        0, "resize images to this height and width; 0 keeps the size they have", minimum=0, maximum=10_000
+    )
 
     def __post_init__(self) -> None:
         check_options(self, "--")

@@ -92,8 +92,8 @@ def as_arrays(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def check_images(images: np.ndarray) -> None:
     """Raise InputError unless `images` are [N, H, W, channels], N > 0, uint8 or float32 in [0, 1]."""
-    if images.ndim != 4 or len(images) == 0:
-        raise InputError(f"expected images of shape [N, H, W, channels] with N > 0, received {images.shape}")
+    if images.ndim != 4 or images.size == 0:
+        raise InputError(f"expected images of shape [N, H, W, channels] with pixels, received {images.shape}")
     if images.dtype == np.uint8:
         return
     if images.dtype != np.float32:

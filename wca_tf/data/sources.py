@@ -18,6 +18,7 @@ from wca_tf.data.examples import Examples
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.progress import progress_bar
 
+SPLITS = ("train", "test")
 DIGITS_SIZE = 28
 TEST_SHARE = 0.2  # of sets without a test split
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -29,8 +30,13 @@ def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
     """Return the `first` examples of `split`, "train" or "test"; 0 returns all. No more are read of a TFDS set.
 
     Raises:
-        InputError: unknown, absent, empty or broken data; files that are no images; labels out of range.
+        InputError: another split; a negative number; unknown, absent, empty or broken data; files that are no images;
+            labels out of range.
     """
+    if split not in SPLITS or first < 0:
+        raise InputError(
+            f"expected a split among {', '.join(SPLITS)}, and 0 examples or more; received {split!r}, {first}"
+        )
     check_dataset_present(config)
     if config.dataset == "digits":
         examples = _load_digits(split)

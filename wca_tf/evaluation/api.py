@@ -8,10 +8,13 @@ from typing import Any
 import keras
 
 from wca_tf.attacks import Attack
+from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.core.errors import InputError
+from wca_tf.core.paths import expand_user
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.report_object import Report
+from wca_tf.runs.preflight import check_model_present
 
 
 def evaluate(
@@ -45,14 +48,24 @@ def evaluate(
     Raises:
         InputError: images, labels, attacks or the model cannot be used, or the directory belongs to another evaluation.
     """
+    if report_dir is not None and (not isinstance(report_dir, str | Path) or not str(report_dir)):
+        raise InputError(f"expected a directory as report_dir, or None to keep no files; received {report_dir!r}")
     if report_dir is not None and not name and not isinstance(model, keras.Model):
         raise InputError("expected name=..., which tells one target from another in report_dir")
     name = name or "keras model"
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
+        _check_sources_have_names(config)
         return Report(runner.evaluate_model(model, images, labels, config, report_dir, name))
     with tempfile.TemporaryDirectory() as directory:
         return Report(runner.evaluate_model(model, images, labels, config, directory, name, quiet=True))
+
+
+def _check_sources_have_names(config: EvaluateConfig) -> None:
+    """Raise InputError for a transfer from a net in memory: its record would not say from which net."""
+    for attack in config.parsed_attacks:
+        if isinstance(attack, Transfer) and not isinstance(attack.source, str):
+            raise InputError("expected a directory of bin/train as the source of transfer where report_dir is given")
 
 
 def _items(value: Any) -> Any:
@@ -75,4 +88,5 @@ def evaluate_model_dir(config: EvaluateConfig, model_dir: str | Path, report_dir
         InputError: the model is absent or broken, data are absent, or the report directory belongs to another
             evaluation.
     """
-    return Report(runner.evaluate(config, model_dir, report_dir))
+    model_dir = check_model_present(str(model_dir))
+    return Report(runner.evaluate(config, model_dir, expand_user(str(report_dir)) if report_dir else ""))

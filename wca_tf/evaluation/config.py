@@ -15,6 +15,8 @@ from wca_tf.core.options import check_options, flag
 from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
 from wca_tf.nets.backbones import PRECISIONS
 
+MAX_L2 = 10_000.0  # √d for images of d = 100 million numbers: none is farther. The squares of 1e20 overflow float32
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
@@ -111,6 +113,8 @@ class EvaluateConfig:
                 raise InputError(
                     f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}"
                 )
+            if "l2" in norms and radius.norm != "linf" and radius.epsilon > MAX_L2:
+                raise InputError(f"expected radii in l2 of at most {MAX_L2:,}, received {radius.epsilon:g}")
         for norm in norms:
             if not any(radius.norm in (None, norm) for radius in radii):
                 raise InputError(f"expected a radius in {norm} among --epsilons, received {self.epsilons}")

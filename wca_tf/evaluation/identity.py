@@ -11,6 +11,7 @@ import numpy as np
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.evaluation.measures.measure import Measure
+from wca_tf.evaluation.report.table import attack_table
 from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 2  # of results.json
@@ -20,8 +21,6 @@ OTHER = {
     "model_dir": "another directory of a model",
     "model": "another model",
     "images_sha256": "other images",
-    "config": "another split, number of images, seed, eot_samples, average_draws, attack_precision (or, for noise "
-    "anywhere, batch_size)",
 }
 
 
@@ -57,6 +56,14 @@ def evaluation_name(identity: dict[str, Any]) -> str:
     return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{hashed}"
 
 
+def _differing(stored: Any, config: dict[str, Any]) -> str:
+    """Return the options that differ, with both values, such as "num_examples=20, not 5"."""
+    stored = stored if isinstance(stored, dict) else {}
+    names = [name for name in {**config, **stored} if stored.get(name) != config.get(name)]
+    default = "the default"
+    return ", ".join(f"{name}={stored.get(name, default)}, not {config.get(name, default)}" for name in names)
+
+
 def stored_results(report: Path, identity: dict[str, Any], every: list[Measure]) -> dict[str, Any] | None:
     """Return the results in `report`, or `None` where there are no results.
 
@@ -70,6 +77,8 @@ def stored_results(report: Path, identity: dict[str, Any], every: list[Measure])
             if not isinstance(stored, dict):
                 raise InputError(f"expected an object in {report / name}: name another --report_dir")
             other = [what for key, what in OTHER.items() if stored.get(key) != identity[key]]
+            if stored.get("config") != identity["config"]:
+                other.append(_differing(stored.get("config"), identity["config"]))
             if other:
                 raise InputError(f"{report / name} is of {', '.join(other)}: name another --report_dir")
     if not (report / "results.json").exists():
@@ -80,4 +89,11 @@ def stored_results(report: Path, identity: dict[str, Any], every: list[Measure])
             f"expected attacks and a checklist of schema {SCHEMA} in {report / 'results.json'}: it is of another "
             "version, or broken; name another --report_dir"
         )
+    try:
+        _ = attack_table(results), [measure.lines(results) for measure in every if set(measure.keys) <= set(results)]
+    except Exception:  # broken contents raise anything
+        raise InputError(
+            f"expected all numbers of an evaluation in {report / 'results.json'}, received a part: remove the file, "
+            "and it is made again from the records beside it"
+        ) from None
     return results

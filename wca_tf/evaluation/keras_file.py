@@ -12,6 +12,7 @@ from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate_model
+from wca_tf.nets.keras_target import check_takes_images
 from wca_tf.runs.model_dir import import_classes
 
 
@@ -30,6 +31,7 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
     if config.split != "test":
         raise InputError(f"expected --split=test with --model, whose training is not known; received {config.split}")
     model = load_classifier(path)
+    check_takes_images(model)
     examples = load_examples(data, "test", config.num_examples)
     classes = len(examples.class_names)
     try:

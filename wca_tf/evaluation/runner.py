@@ -41,7 +41,6 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget, has_noise
-from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
 
 # Files that are written before results.json.
@@ -124,7 +123,7 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
     directory = ModelDirectory(model_dir)
     train_config = directory.train_config()
     model = directory.load_best()
-    examples = load_evaluation_examples(config, train_config)
+    examples = load_evaluation_examples(config, directory)
     directory.check_same_dataset(examples)
     if model.num_classes != len(examples.class_names) or not same_defence(train_config.defence, model.defence):
         raise InputError(f"{directory.best} is not the model that {directory.config} describes")
@@ -206,22 +205,23 @@ def _evaluate(
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
     every = measures(searches)
     stored = stored_results(report, identity, every)
-    if stored and _is_complete(stored, config, every) and all((report / name).exists() for name in WRITTEN):
+    if stored and _is_complete(stored, config, every) and _are_whole(report, stored):
         print(f"{report} has this evaluation; nothing to do")
         return stored
     number, parts = config.parsed_shard
     part = shard_of(len(examples), number, parts)
+    if part.start == part.stop:
+        raise InputError(f"expected images in every part, received --shard={config.shard} of {len(examples)} images")
     examples = examples.take(part)
     if config.shard:
         described = {**described, "shard": {"number": number, "parts": parts}}
-    if not len(examples):
-        raise InputError(f"expected images in every part, received --shard={config.shard}, which has none")
     settings = Settings(config.seed, config.batch_size, part.start)
     attacked = _attacked(target, model, config)
     evaluation = Evaluation(target, attacked, model, examples, config, settings, report, stored or {})
     for measure in every:
         if measure.is_asked(config):
             measure.check(evaluation)
+    files.check_nothing_foreign(report, "evaluation.json", WRITTEN)
     with files.exclusive_directory(report):
         evaluation = dataclasses.replace(evaluation, stored=stored_results(report, identity, every) or {})
         files.write_json(report / "evaluation.json", identity)
@@ -234,6 +234,17 @@ def _evaluate(
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results
+
+
+def _are_whole(report: Path, stored: dict[str, Any]) -> bool:
+    """Return whether the files beside results.json are there, with the numbers of its attacks and images."""
+    try:
+        with np.load(report / "examples.npz", allow_pickle=False) as arrays:
+            shape = dict(arrays)["probability_correct"].shape
+    except Exception:  # NumPy raises whatever zip and its own readers raise; the file is made again
+        return False
+    whole = shape == (1 + len(stored["attacks"]), stored["num_examples"])
+    return whole and all((report / name).exists() for name in WRITTEN)
 
 
 def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
@@ -258,29 +269,33 @@ def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]
     """Write the files of an evaluation; results.json comes last, because it says that the evaluation is complete."""
     report, examples, outcomes = evaluation.directory, evaluation.examples, evaluation.outcomes
     arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels, evaluation.settings.first)
-    files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
     of_net = []
     if isinstance(evaluation.model, StochasticClassifier):
         average_draws = results["config"].get("average_draws", 1)
         of_net = evaluation.model.report_sections(examples, evaluation.clean_z_margins, average_draws)
     of_measures = [section for measure in every if (section := measure.section(results))]
     write_report(report, results, outcomes, examples, of_net, of_measures, has_noise(evaluation.target))
+    files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
     files.write_json(report / "results.json", results)
 
 
-def load_evaluation_examples(config: EvaluateConfig, train_config: TrainConfig) -> Examples:
-    """Return the first `num_examples` images of the split.
+def load_evaluation_examples(config: EvaluateConfig, directory: ModelDirectory) -> Examples:
+    """Return the first `num_examples` images of the split, for the net in a directory.
 
     The validation images are the images that training held out.
 
     Raises:
-        InputError: the validation images are asked for, and training held out no images.
+        InputError: the validation images are asked for, and training held out no images, or the data have changed.
     """
+    train_config = directory.train_config()
     if config.tfds_data_dir:
         train_config = dataclasses.replace(train_config, tfds_data_dir=config.tfds_data_dir)
     if config.split == "test":
         return load_examples(train_config, "test", config.num_examples)
-    _, kept = load_examples(train_config, "train").split_validation(train_config.validation_split, train_config.seed)
+    trained_on, kept = load_examples(train_config, "train").split_validation(
+        train_config.validation_split, train_config.seed, train_config.max_train_examples
+    )
     if kept is None:
         raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
+    directory.check_same_dataset(trained_on, training=True)  # of other data, another part would be held out
     return kept.take(slice(0, config.num_examples or None))

@@ -44,7 +44,7 @@ def head_of(run: Run, path: Path, images: int) -> tuple[Head, tuple[int, ...]]:
     """Return what certificates need of a trained net on the first test images (0: all), and the shape of an image."""
     config = EvaluateConfig(tfds_data_dir=run.config.tfds_data_dir, num_examples=images)
     directory = ModelDirectory(path)
-    examples = load_evaluation_examples(config, directory.train_config())
+    examples = load_evaluation_examples(config, directory)
     model = directory.load_best()
     target = model.target()
     if not isinstance(target, HeadNoiseTarget):

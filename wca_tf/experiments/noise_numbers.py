@@ -54,7 +54,7 @@ def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:
     if not isinstance(target, HeadNoiseTarget):
         raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
     asked = EvaluateConfig(split="validation", num_examples=IMAGES, tfds_data_dir=run.config.tfds_data_dir)
-    examples = load_evaluation_examples(asked, directory.train_config())
+    examples = load_evaluation_examples(asked, directory)
     scale = target.logit_scale
     logits = model.noise_free_logits(to_float(tf.constant(examples.images)))
     deviations, distances = margins.nearest_difference(logits, tf.constant(examples.labels), scale)

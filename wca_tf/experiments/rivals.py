@@ -195,7 +195,7 @@ def attacked_images(run: Run, net: Net, attacks: str, epsilon: str = EPSILON) ->
     data_dir = run.config.tfds_data_dir
     of_scale: dict[str, Any] = {"num_examples": net.images, "batch_size": run.budget.batch_size}
     config = EvaluateConfig(attacks=attacks, epsilons=epsilon, tfds_data_dir=data_dir, **of_scale)
-    return config, load_evaluation_examples(config, ModelDirectory(net.path).train_config())
+    return config, load_evaluation_examples(config, ModelDirectory(net.path))
 
 
 def _directory(net: Net, what: str) -> Path:

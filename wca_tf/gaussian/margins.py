@@ -28,10 +28,11 @@ def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale:
     is_label = tf.one_hot(labels, num_classes, on_value=True, off_value=False, dtype=tf.bool)
     label_logits = tf.gather(noise_free_logits, labels, axis=1, batch_dims=1)[:, tf.newaxis]
     # The difference of two classes that share their noise is certain: a small deviation in place of 0 keeps the order.
-    smallest = MIN_DEVIATION * tf.reduce_max(difference_scale)
+    largest = tf.reduce_max(difference_scale, axis=(-2, -1))[..., tf.newaxis]  # of each image, if each has its own
+    smallest = MIN_DEVIATION * largest
     batch_dims = len(difference_scale.shape) - 2
     scale = tf.maximum(tf.gather(difference_scale, labels, axis=batch_dims, batch_dims=batch_dims), smallest)
-    scale = tf.where(is_label | tf.reduce_all(difference_scale == 0), tf.ones_like(scale), scale)
+    scale = tf.where(is_label | (largest == 0), tf.ones_like(scale), scale)
     return tf.where(is_label, math.inf, (label_logits - noise_free_logits) / scale)
 
 

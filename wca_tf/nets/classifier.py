@@ -218,7 +218,8 @@ class StochasticClassifier(DistributedModel):
         gradients = tape.gradient(scaled_loss, variables)
         for i, gradient in enumerate(regulariser_tape.gradient(regulariser, variables)):
             if gradient is not None:
-                gradients[i] += self.optimizer.scale_loss(gradient)
+                scaled = self.optimizer.scale_loss(gradient)
+                gradients[i] = scaled if gradients[i] is None else gradients[i] + scaled
         with tf.control_dependencies([values["loss"]]):  # nothing is updated when the check raises
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return self._report(values, images, labels, logits, sample_weight)

@@ -12,13 +12,17 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, same_in_all_calls
+
+# Of a first Rescaling: smaller scales are for images in [0, 255].
+SMALLEST_SCALE = 0.1
 
 
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:
     """Return the target of a net trained here, or of any Keras classifier that returns logits [B, C].
 
-    A Keras model that gives different answers to the same image gets a `RandomNetTarget`. Noise that layers draw from a
+    A Keras model gets a `RandomNetTarget` if its layers draw random numbers from a `keras.random.SeedGenerator` in a
+    call, or if 16 calls do not give the same answers. Noise that layers draw from a
     `keras.random.SeedGenerator` follows the seed of each call, which sets the generators' states. Other noise, such as
     tf.random's, follows no seed. Results for such a net cannot be repeated, and a search cannot tell a better image
     from a lucky draw. Wrap such a net yourself, so that a seed decides its noise.
@@ -29,8 +33,9 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
 
     Raises:
         InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
-            sigmoid; or it takes images of another shape.
+            sigmoid; it takes images of another shape; or as `check_takes_images`.
     """
+    check_takes_images(model)
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
 
     probe = tf.concat([tf.random.stateless_uniform([4, *image_shape], [0, 0]), *_grey(image_shape)], axis=0)
@@ -39,8 +44,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
     # The first call makes the generators of a net that is not built.
     _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=False))
-    if not is_ours and _last_activation(model) is keras.activations.sigmoid:
-        raise InputError("expected a net that returns logits, received one that ends in a sigmoid: remove the sigmoid")
+    if not is_ours:
+        _check_last_activation(model)
     streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
 
     def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -56,8 +61,32 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     else:
         scale = tf.zeros([logits(probe[:1]).shape[-1], 1])
         target = HeadNoiseTarget(logits, tf.identity, scale)
-    first, again = (target.logits(target.features(probe), make_seed(0), 1) for _ in range(2))
-    return target if _same(first, again) else RandomNetTarget(logits)
+    before = [stream.numpy() for stream in streams]
+    # The tolerance is for the rounding of float32. A net that rounds more may be taken for a random one: slower, not
+    # wrong.
+    same = same_in_all_calls(lambda: target.logits(target.features(probe), make_seed(0), 1), 1e-5, 1e-6)
+    moved = any((stream.numpy() != old).any() for stream, old in zip(streams, before, strict=True))
+    return RandomNetTarget(logits) if moved or not same else target
+
+
+def check_takes_images(model: keras.Model) -> None:
+    """Raise InputError unless a model has one output, and one input of images in [0, 1] as far as its layers tell.
+
+    Keras rounds images in [0, 1] for an input of whole numbers: nearly all pixels would be black.
+    """
+    for what in ("input", "output"):
+        if (count := len(getattr(model, f"{what}s", None) or [None])) != 1:
+            raise InputError(f"expected a net with one {what}, received one with {count}")
+    inputs = getattr(model, "inputs", None)
+    if inputs and not keras.backend.is_float_dtype(inputs[0].dtype):
+        raise InputError(f"expected a net of float images in [0, 1], received one that takes {inputs[0].dtype}")
+    layers = [layer for layer in getattr(model, "layers", []) if not isinstance(layer, keras.layers.InputLayer)]
+    first = layers[0] if layers else None
+    if isinstance(first, keras.layers.Rescaling) and np.max(first.scale) < SMALLEST_SCALE:
+        raise InputError(
+            f"expected a net of images in [0, 1], received one that begins with Rescaling({np.max(first.scale):.3g}): "
+            "attack keras.Sequential([keras.layers.Rescaling(255), net])"
+        )
 
 
 def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
@@ -65,18 +94,11 @@ def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
     return [tf.zeros([1, *image_shape]), tf.ones([1, *image_shape])]
 
 
-def _same(first: tf.Tensor, again: tf.Tensor) -> bool:
-    """Return whether two answers are the same up to the rounding of float32.
-
-    A deterministic net that rounds more, in bfloat16 on a GPU, may be taken for a random one: slower, not wrong.
-    """
-    return bool(np.allclose(first, again, rtol=1e-5, atol=1e-6, equal_nan=True))
-
-
 def as_target(model: Any, image_shape: tuple[int, ...]) -> AnyTarget:
     """Return a target as it is, or the target of a Keras classifier.
 
-    A classifier has the same target object at every call, so that attacks trace once.
+    A classifier has the same target object at every call, so that attacks trace once. A Python attribute of a layer
+    that changes after the first attack is not seen: call `keras.models.clone_model`, or give `target_of(model)`.
 
     Raises:
         InputError: as `target_of`; or `model` is neither a target nor a Keras model.
@@ -106,10 +128,13 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
     return shape
 
 
-def _last_activation(model: keras.Model) -> Any:
-    """Return the activation of a model's last layer; `None` where it has no such layer."""
-    layers = getattr(model, "layers", None)
-    return getattr(layers[-1], "activation", None) if layers else None
+def _check_last_activation(model: keras.Model) -> None:
+    """Raise InputError for a net that ends in a softmax or a sigmoid: rounded probabilities may look like logits."""
+    last = (getattr(model, "layers", None) or [None])[-1]
+    for name in ("softmax", "sigmoid"):
+        layer = isinstance(last, keras.layers.Softmax) and name == "softmax"
+        if layer or getattr(last, "activation", None) is getattr(keras.activations, name):
+            raise InputError(f"expected a net that returns logits, received one that ends in a {name}: remove it")
 
 
 def _check_outputs(outputs: Any) -> None:

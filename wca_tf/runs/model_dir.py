@@ -15,6 +15,7 @@ import dataclasses
 import importlib
 import importlib.metadata
 import json
+import math
 import platform
 import zipfile
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.options import options_of
+from wca_tf.core.paths import expand_user
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
 from wca_tf.nets.bottleneck_net import BottleneckNet
@@ -45,6 +47,7 @@ NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
 # Flags and options of defences that directories of this schema may lack: newer ones, whose defaults change nothing.
 NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing")
 NEWER_OPTIONS = ("backbone_decay", "temperature", "alignment", "alignment_weight", "features")
+NEWER_OF_DATA = ("train_sha256",)  # the same of the description of the data
 # Directories may move: only whether one was given is compared.
 PATHS = ("initial_weights",)
 
@@ -93,6 +96,12 @@ class ModelDirectory:
                     f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
                     "name another --model_dir"
                 )
+        began = self.read_config().get("initial_weights_sha256")
+        if began and _sha256_of_weights(config) not in (None, began):
+            raise InputError(
+                f"{self.path} holds a run from other weights than --initial_weights={config.initial_weights} has now: "
+                "name another --model_dir"
+            )
         options = self.read_config().get("defence_options")
         if options is None:
             return
@@ -105,11 +114,11 @@ class ModelDirectory:
     def check_same_dataset(self, examples: Examples, training: bool = False) -> None:
         """Raise InputError when the classes or the image shape differ from those of the training images.
 
-        With `training`, the examples are the training images, and their number must be the same too.
+        With `training`, the examples are the training images, and their number and contents must be the same too.
         """
         stored = self.read_config()["dataset"]
         for name, value in _describe_dataset(examples, training).items():
-            if stored.get(name) != value:
+            if stored.get(name, None if name not in NEWER_OF_DATA else value) != value:
                 raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
 
     def write_config(self, config: TrainConfig, training: Examples, model: StochasticClassifier) -> None:
@@ -120,6 +129,7 @@ class ModelDirectory:
             "config": dataclasses.asdict(config),
             "defence_options": config.parsed_defence.options(),
             "dataset": _describe_dataset(training, training=True),
+            "initial_weights_sha256": _sha256_of_weights(config),
             "modules": sorted({type(model).__module__, *_modules(described)}),
             "versions": versions(),
         }
@@ -134,6 +144,8 @@ class ModelDirectory:
             or not isinstance(contents.get("config"), dict)
             or not isinstance(contents.get("dataset"), dict)
             or not isinstance(contents.get("defence_options", {}), dict)
+            or not isinstance(modules := contents.get("modules", []), list)
+            or not all(isinstance(module, str) for module in modules)
         ):
             raise InputError(
                 f"expected a config.json of schema {SCHEMA} in {self.path}: is it of another version of wca_tf?"
@@ -168,8 +180,8 @@ class ModelDirectory:
         for line in lines:
             if not isinstance(line, dict) or "epoch" not in line:
                 raise InputError(f"expected an epoch in each line of {self.metrics}")
-            if not all(type(value) in (int, float) for value in line.values()):
-                raise InputError(f"expected numbers alone in each line of {self.metrics}")
+            if not all(type(value) in (int, float) and math.isfinite(value) for value in line.values()):
+                raise InputError(f"expected finite numbers alone in each line of {self.metrics}")
         return lines
 
     def best_epoch(self) -> dict[str, float]:
@@ -211,9 +223,18 @@ class ModelDirectory:
 
 
 def _describe_dataset(examples: Examples, training: bool) -> dict[str, Any]:
-    """Return config.json's description of a dataset; the number of examples is in it for the training images alone."""
+    """Return config.json's description of a dataset, with the number and the SHA-256 of the training images alone."""
     described = {"class_names": list(examples.class_names), "image_shape": list(examples.image_shape)}
-    return {**described, "num_train_examples": len(examples)} if training else described
+    if not training:
+        return described
+    sha256 = files.sha256_of_arrays(examples.images, examples.labels)
+    return {**described, "num_train_examples": len(examples), "train_sha256": sha256}
+
+
+def _sha256_of_weights(config: TrainConfig) -> str | None:
+    """Return the SHA-256 of the net that training starts from; `None` without one, or where it is gone."""
+    path = expand_user(config.initial_weights) / "model.keras"
+    return files.sha256(path) if config.initial_weights and path.exists() else None
 
 
 def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
@@ -230,12 +251,13 @@ def save_model(model: StochasticClassifier, path: Path) -> None:
     files.write_atomically(path, model.save)
 
 
-def load_model(path: Path) -> StochasticClassifier:
+def load_model(path: str | Path) -> StochasticClassifier:
     """Read a `.keras` file. Import the modules of your own classes before; `ModelDirectory.load_model` does it for you.
 
     Raises:
         InputError: the file is absent or truncated, or has no `StochasticClassifier`.
     """
+    path = Path(path)
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
     try:

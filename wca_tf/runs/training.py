@@ -1,8 +1,8 @@
 """train(config, model_dir): train a model by a configuration and save it; a killed run resumes where it stopped."""
 
+import contextlib
 import dataclasses
 import functools
-import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import cast
@@ -61,6 +61,10 @@ def train(config: TrainConfig, model_dir: str | Path, snapshots: Collection[int]
     directory = ModelDirectory(model_dir)
     directory.check_same_config(config)
     if directory.last.exists():
+        if not directory.best.exists():
+            raise InputError(
+                f"{directory.path} is trained, but its {directory.best.name} is gone: name another --model_dir"
+            )
         for epoch in snapshots:
             if not directory.snapshot(epoch).last.exists():
                 raise InputError(
@@ -126,7 +130,8 @@ def _train_in(
         elif not directory.backup.exists():
             _keep(model, config, directory, validation)
         directory.backup.replace(directory.last)
-        shutil.rmtree(directory.backup.parent)
+        with contextlib.suppress(OSError):  # it may hold files that are not this run's
+            directory.backup.parent.rmdir()
     return directory.best_epoch()
 
 
@@ -211,7 +216,7 @@ def _fit(
     recorder = EpochRecorder(directory, first_epoch, snapshots)
     callbacks = [*config.parsed_defence.callbacks(), recorder]
     if config.adversarial != "none" and config.parsed_adversarial_attack.passes <= MAX_FAST_STEPS:
-        attack, epsilon = config.parsed_adversarial_attack, config.parsed_adversarial_epsilon
+        attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
         recorder.overfitting = CatastrophicOverfitting(training, attack, epsilon, recorder.lines)
         callbacks.insert(-1, recorder.overfitting)
     progress = [TrainingProgress(steps, config.epochs, first_epoch)] if is_chief() else []

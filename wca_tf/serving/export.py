@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from wca_tf.core import files
@@ -25,6 +24,7 @@ from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.targets import same_in_all_calls
 from wca_tf.runs.model_dir import ModelDirectory, versions
 from wca_tf.serving import warm_up
 from wca_tf.serving.config import ExportConfig
@@ -85,7 +85,7 @@ def export(
     with new_version(path, version) as directory:
         try:
             signatures.archive().write_out(str(directory), verbose=False)
-        except tf.errors.ResourceExhaustedError:
+        except (tf.errors.ResourceExhaustedError, tf.errors.OutOfRangeError):  # a full disk, a limit of a file's size
             raise OSError(errno.ENOSPC, "no space left to write", str(path / str(version))) from None
         extra = (directory / MANIFEST).parent
         extra.mkdir()
@@ -104,14 +104,22 @@ def export_model_dir(config: ExportConfig) -> Path:
     dataset = stored.get("dataset", {})
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")
+    sha256, complete = files.sha256(directory.best), directory.last.exists()
+    model = directory.load_best()
+    if files.sha256(directory.best) != sha256:
+        raise InputError(f"{directory.path} is being trained, and its model has just changed: export it again")
+    if not complete:
+        print(
+            f"UNFINISHED: {directory.path} is at epoch {len(directory.read_metrics())} of {stored['config']['epochs']}"
+        )
     return export(
-        directory.load_best(),
+        model,
         expand_user(config.export_dir),
         image_shape=dataset["image_shape"],
         class_names=dataset["class_names"],
         version=config.version,
-        config=stored["config"],
-        model_sha256=files.sha256(directory.best),
+        config={**stored["config"], "training_complete": complete},
+        model_sha256=sha256,
     )
 
 
@@ -142,7 +150,7 @@ def _check_noise_follows_seed(model: StochasticClassifier, image_shape: tuple[in
     """Raise InputError for a net with other noise, whose random state would be in the files."""
     images = tf.random.stateless_uniform([2, *image_shape], [0, 0])
     for logits in (model.noise_free_logits, functools.partial(model.logits, seed=make_seed(0))):
-        if not np.allclose(logits(images), logits(images), rtol=1e-4, atol=1e-5):
+        if not same_in_all_calls(functools.partial(logits, images), 1e-4, 1e-5):
             raise InputError("expected a net whose noise follows from its seed, received one that answers differently")
 
 

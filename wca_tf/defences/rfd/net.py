@@ -47,6 +47,9 @@ class RandomFeatureNet(BottleneckNet):
         draw = tf.random.stateless_normal([rows * num_replicas(), scale.shape[1]], seed)[first : first + rows]
         return logits + tf.matmul(draw, scale, transpose_b=True), features
 
+    def target(self) -> HeadNoiseTarget:
+        return HeadNoiseTarget(self.features, self.logits_of, lambda: self.logit_scale, self.deviation > 0)
+
     @property
     def logit_scale(self) -> tf.Tensor:
         """A = ν Vᵀ, [C, F], with V the weights from the last features to the logits."""

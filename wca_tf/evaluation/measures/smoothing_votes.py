@@ -10,6 +10,7 @@ import tensorflow as tf
 from wca_tf.attacks.radii import Radius
 from wca_tf.attacks.sharding import graph_of_target
 from wca_tf.core import files
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.distribution.progress import progress_bar
@@ -76,8 +77,11 @@ def _votes(evaluation: Evaluation, draws: int) -> tuple[np.ndarray, np.ndarray, 
 def _stored(record: Path) -> list[tuple[int, int, float]]:
     if not record.exists():
         return []
-    with np.load(record) as stored:
-        return [(int(best), int(votes), float(seconds)) for best, votes, seconds in stored["votes"]]
+    try:
+        with np.load(record, allow_pickle=False) as stored:
+            return [(int(best), int(votes), float(seconds)) for best, votes, seconds in stored["votes"]]
+    except Exception as error:  # NumPy raises whatever zip and its own readers raise
+        raise InputError(f"expected votes in {record}, which cannot be read: {one_line(error)}; remove it") from None
 
 
 def _counts(target: AnyTarget, image: tf.Tensor, seed: tf.Tensor, draws: int) -> np.ndarray:
