@@ -462,6 +462,17 @@ def test_data_with_other_classes_than_the_models_are_refused(tmp_path):
     assert not (tmp_path / "model" / "evaluations").exists()
 
 
+def test_validation_images_of_data_that_changed_are_refused(tmp_path):
+    folder_of_classes(tmp_path / "data", "abc")
+    config = TrainConfig(dataset=f"folder:{tmp_path / 'data'}", defence="none", batch_size=4, epochs=1)
+    train(dataclasses.replace(config, validation_split=0.25), tmp_path / "model")
+    asked = EvaluateConfig(attacks="fgsm", split="validation", num_examples=4)
+    assert evaluate(asked, tmp_path / "model")["split"] == "validation"
+    shutil.copytree(tmp_path / "data" / "test" / "b", tmp_path / "data" / "train" / "b", dirs_exist_ok=True)
+    with pytest.raises(InputError, match="train_sha256"):
+        evaluate(asked, tmp_path / "model")
+
+
 def test_an_evaluation_that_exists_is_not_made_again(report, trained, capsys):
     assert evaluate(CONFIG, trained, report[1]) == report[0]
     assert "nothing to do" in capsys.readouterr().out

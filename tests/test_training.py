@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.files import exclusive_directory
+from wca_tf.core.files import exclusive_directory, sha256_of_arrays
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.sources import load_examples
+from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.epoch_recorder import EpochRecorder
 from wca_tf.runs.model_dir import ModelDirectory, best_line, load_model, save_model
@@ -81,10 +83,12 @@ def test_config_json_says_every_flag_the_versions_and_the_dataset(trained, tiny_
     contents = json.loads((trained / "config.json").read_text())
     assert contents["config"] == dataclasses.asdict(tiny_config)
     assert {"python", "tensorflow", "keras", "numpy", "wca_tf"} <= set(contents["versions"])
+    trained_on, _ = parts(tiny_config)
     assert contents["dataset"] == {
         "class_names": list("0123456789"),
         "image_shape": [25, 25, 1],
         "num_train_examples": 256,
+        "train_sha256": sha256_of_arrays(trained_on.images, trained_on.labels),
     }
     assert ModelDirectory(trained).train_config() == tiny_config
 
@@ -443,3 +447,54 @@ def test_a_snapshot_is_the_net_of_its_epoch_also_after_a_kill(tiny_config, tmp_p
 def test_a_finished_run_without_the_snapshot_says_so(trained, tiny_config):
     with pytest.raises(InputError, match="no net of epoch 4"):
         train(tiny_config, trained, snapshots=(4,))
+
+
+def test_files_of_others_in_the_directory_of_a_run_stay(tiny_config, tmp_path):
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "thesis.tex").write_text("mine")
+    train(dataclasses.replace(tiny_config, epochs=1), tmp_path)
+    assert (tmp_path / "backup" / "thesis.tex").read_text() == "mine"
+    assert not ModelDirectory(tmp_path).backup.exists()
+
+
+def test_a_finished_run_without_its_net_is_told(copy, tiny_config):
+    ModelDirectory(copy).best.unlink()
+    with pytest.raises(InputError, match="model.keras is gone"):
+        train(tiny_config, copy)
+
+
+@pytest.mark.parametrize("line", ['{"epoch": 1e400}', '{"epoch": NaN}'])
+def test_metrics_that_are_not_finite_are_an_input_error(copy, line):
+    ModelDirectory(copy).metrics.write_text(line)
+    with pytest.raises(InputError, match="finite numbers"):
+        ModelDirectory(copy).read_metrics()
+
+
+def test_modules_that_are_no_list_are_an_input_error(copy):
+    directory = ModelDirectory(copy)
+    directory.config.write_text(json.dumps({**directory.read_config(), "modules": 5}))
+    with pytest.raises(InputError, match="config.json of schema"):
+        directory.load_best()
+
+
+@keras.saving.register_keras_serializable("tests")
+class NetWithATerm(BottleneckNet):
+    """A net with a weight that is in a term of the loss alone."""
+
+    extra_metrics = ("penalty", "term")
+
+    def build(self, shape):
+        super().build(shape)
+        self.only_in_a_term = self.add_weight(name="only_in_a_term", initializer="ones")
+
+    def extra_losses(self):
+        return {**super().extra_losses(), "term": tf.square(self.only_in_a_term)}
+
+
+def test_a_weight_in_a_term_of_the_loss_alone_is_trained():
+    backbone = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten()])
+    net = NetWithATerm(backbone, num_classes=3, feature_dim=4)
+    compile_model(net, 0.1, steps=1)
+    images = tf.random.stateless_uniform([6, 4, 4, 1], [0, 0])
+    net.fit(images, tf.range(6) % 3, batch_size=6, epochs=1, verbose=0)
+    assert float(net.only_in_a_term) < 1

@@ -111,6 +111,11 @@ def test_a_finished_run_of_noise_alone_knows_itself_wherever_its_source_is(noise
         train(dataclasses.replace(tiny_config, epochs=2), noise_alone)
 
 
+def test_a_run_from_other_weights_is_another_run(noise_alone, trained, tiny_config):
+    with pytest.raises(InputError, match="from other weights than --initial_weights"):
+        train(dataclasses.replace(tiny_config, epochs=2, **noise_alone_on(trained)), noise_alone)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

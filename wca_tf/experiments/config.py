@@ -25,7 +25,7 @@ class ReproduceConfig:
     scale: str = flag("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
     tfds_data_dir: str = flag(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
     download: bool = flag(False, "fetch the TFDS sets that are absent; without it nothing is fetched")
-    mini_imagenet: str = flag("", "for scale: the folder of mini-ImageNet, train/CLASS/*.jpg and test/CLASS/*.jpg")
+    mini_imagenet: str = flag("", "for scale: the folder of mini-ImageNet, CLASS/*.jpg (docs/data.md)")
     dataset: str = flag("", "in place of the experiment's own, such as cifar10: a table of its own")
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ def check_data_present(config: ReproduceConfig) -> None:
         dataset = PAPER[name]["dataset"]
         if dataset == FOLDER:
             if not config.mini_imagenet:
-                raise InputError("expected --mini_imagenet=DIR, a folder of train/CLASS/*.jpg and test/CLASS/*.jpg")
+                raise InputError("expected --mini_imagenet=DIR, a folder of CLASS/*.jpg")
             dataset += config.mini_imagenet
         check_dataset_present(DataConfig(dataset, config.tfds_data_dir, config.download))
 
