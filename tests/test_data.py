@@ -48,7 +48,7 @@ def rows(examples: Examples) -> set[bytes]:
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (np.zeros([0, 4, 4, 1], np.uint8), [], "N > 0"),
+        (np.zeros([0, 4, 4, 1], np.uint8), [], "with pixels"),
         (np.zeros([2, 4, 4], np.uint8), [0, 1], "shape"),
         (np.zeros([2, 4, 4, 1], np.int64), [0, 1], "int64"),
         (np.zeros([2, 4, 4, 1], np.float64), [0, 1], "float64"),
@@ -162,16 +162,17 @@ def test_validation_images_are_those_that_training_kept_aside(trained):
     from wca_tf.evaluation.config import EvaluateConfig
     from wca_tf.runs.model_dir import ModelDirectory
 
-    config = ModelDirectory(trained).train_config()
+    directory = ModelDirectory(trained)
+    config = directory.train_config()
     training, validation = load_examples(config, "train").split_validation(
         config.validation_split, config.seed, config.max_train_examples
     )
-    evaluated = load_evaluation_examples(EvaluateConfig(split="validation", num_examples=0), config)
+    evaluated = load_evaluation_examples(EvaluateConfig(split="validation", num_examples=0), directory)
     np.testing.assert_array_equal(evaluated.images, validation.images)
     assert not rows(evaluated) & rows(training)
-    first = load_evaluation_examples(EvaluateConfig(split="validation", num_examples=5), config)
+    first = load_evaluation_examples(EvaluateConfig(split="validation", num_examples=5), directory)
     np.testing.assert_array_equal(first.labels, validation.labels[:5])
-    assert len(load_evaluation_examples(EvaluateConfig(num_examples=10**6), config)) == 360
+    assert len(load_evaluation_examples(EvaluateConfig(num_examples=10**6), directory)) == 360
 
 
 # Folders

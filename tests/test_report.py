@@ -117,7 +117,7 @@ def parts(evaluated, trained):
     records = directory / "records"
     clean = load_outcome(records, "clean", 0.0) or load_outcome(records, "clean", None)
     outcomes = [clean, *(load_outcome(records, attack["name"], attack["epsilon"]) for attack in results["attacks"])]
-    examples = load_evaluation_examples(CONFIG, ModelDirectory(trained).train_config())
+    examples = load_evaluation_examples(CONFIG, ModelDirectory(trained))
     return json.loads((directory / "results.json").read_text()), outcomes, examples, load_model(trained / "model.keras")
 
 

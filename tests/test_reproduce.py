@@ -92,7 +92,7 @@ def test_the_noise_over_the_margin_is_that_of_the_exact_covariance(trained, dire
     run = Run(ask(directory, "defences"))
     net = load_net(run, trained)._replace(images=NOISE_IMAGES)
     config = dataclasses.replace(EvaluateConfig(), num_examples=NOISE_IMAGES)
-    examples = load_evaluation_examples(config, ModelDirectory(trained).train_config())
+    examples = load_evaluation_examples(config, ModelDirectory(trained))
     target = net.model.target()
     logits = target.noise_free_logits(target.features(to_float(tf.constant(examples.images))))
     deviations, margins = nearest_difference(logits, tf.constant(examples.labels), target.logit_scale)
