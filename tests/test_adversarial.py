@@ -173,9 +173,11 @@ def test_an_attack_that_the_net_does_not_allow_is_refused_at_once(tmp_path, tiny
 
 
 @pytest.mark.slow
-def test_training_may_be_on_images_attacked_on_another_net(tmp_path, tiny_config, trained):
+@pytest.mark.parametrize("defence", ["wca", "pni"])
+def test_training_may_be_on_images_attacked_on_another_net(tmp_path, tiny_config, trained, defence):
+    attack = f"transfer:source={trained}:steps=1"  # so few steps that its overfitting is watched
     config = dataclasses.replace(
-        tiny_config, epochs=1, adversarial="at", adversarial_attack=f"transfer:source={trained}:steps=2"
+        tiny_config, epochs=1, defence=defence, adversarial="at", adversarial_attack=attack, adversarial_epsilon="0.01"
     )
     assert train(config, tmp_path / "model")["epoch"] == 1
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -159,6 +160,16 @@ def test_transfer_is_the_attack_on_its_source():
         run(At(Transfer(source=linear_target(normal(PIXELS, 3))), EPSILON), target, images, labels)
     with pytest.raises(InputError, match="DIRECTORY|model|found"):
         parse_attack("transfer:source=/nonexistent")(target, images, labels, EPSILON)
+
+
+def test_transfer_from_a_keras_model_is_transfer_from_its_target():
+    weights, others = normal(PIXELS, 2, seed=3), normal(PIXELS, 2, seed=33)
+    images, labels, target = random_images(4), np.array([0, 1, 0, 1]), linear_target(weights)
+    source = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(2)])
+    source.layers[-1].set_weights([others, np.zeros(2)])
+    found = Transfer(source=source)(target, images, labels, EPSILON)
+    expected = Transfer(source=linear_target(others))(target, images, labels, EPSILON)
+    np.testing.assert_allclose(found.images, expected.images, atol=PIXEL_TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["fgsm", "bim", "pgd:steps=200", "margin:steps=200", "z_margin:steps=200"])

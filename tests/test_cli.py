@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from wca_tf.attacks import ATTACKS
+from wca_tf.cli import flags as cli_flags
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.runs.config import TrainConfig
@@ -145,3 +147,35 @@ run(lambda: print(os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modul
         [sys.executable, "-c", program], env={**command_environment, **given}, cwd=root, capture_output=True, text=True
     )
     assert done.stdout.split() == [seen, "False"], done  # False: before TensorFlow reads the variable
+
+
+@pytest.mark.parametrize("error", [MemoryError("1 PB"), type("ResourceExhaustedError", (Exception,), {})("1 PB")])
+def test_what_does_not_fit_is_one_line(capsys, error):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        cli_flags._main_with_clear_errors(main)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: not enough memory, or no space left to write: 1 PB\n"
+
+
+def test_help_into_a_pipe_that_nobody_reads_ends_quietly(root, command_environment):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, str(root / "bin" / "evaluate"), "--helpfull"]
+    done = subprocess.run(command, env=command_environment, stdout=writer, stderr=subprocess.PIPE, timeout=100)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_terminal_without_greek_letters_gets_question_marks(command_environment):
+    code = "import sys; from wca_tf.cli.flags import run; sys.argv = ['x']; run(lambda: print('\\u03b5'), '')"
+    environment = {**command_environment, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout.strip()) == (0, b"?")
+
+
+def test_certify_refuses_attacks_of_another_norm_without_naming_a_flag_it_lacks(fails_in_one_line, tmp_path):
+    told = fails_in_one_line(tmp_path, "certify", "--model_dir=m", "--radii=0.1", "--attacks=pgd")
+    assert "radii for attacks of linf, received one of l2" in told and "--epsilons" not in told

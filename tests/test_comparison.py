@@ -357,6 +357,11 @@ def test_a_missing_part_is_one_line(parts):
         compare_evaluations([parts / "second"])
 
 
+def test_a_part_without_images_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="--shard=1/99 of 20 images"):
+        evaluated(tmp_path / "part", "part", shard="1/99")
+
+
 @pytest.mark.parametrize("shard", ["3/2", "0/2", "1", "a/b", "1/-1"])
 def test_a_wrong_part_is_one_line(fails_in_one_line, tmp_path, shard):
     assert "--shard=i/n" in fails_in_one_line(tmp_path, "evaluate", f"--shard={shard}", "--model_dir=x")

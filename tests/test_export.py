@@ -1,4 +1,5 @@
 import json
+import shutil
 import threading
 
 import keras
@@ -17,7 +18,7 @@ from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.backbones import build_backbone
 from wca_tf.runs.model_dir import ModelDirectory, load_model
 from wca_tf.serving.config import ExportConfig
-from wca_tf.serving.export import export_model_dir
+from wca_tf.serving.export import MANIFEST, export_model_dir
 from wca_tf.serving.versions import new_version
 
 TOY = {"image_shape": (8, 8, 1), "class_names": ("top", "middle", "bottom")}
@@ -91,7 +92,7 @@ def test_the_manifest_says_what_is_there_and_where_it_comes_from(exported, train
     assert set(manifest["files"]) == written - {"assets.extra/manifest.json"}
     assert all(files.sha256(exported / name) == digest for name, digest in manifest["files"].items())
     stored = ModelDirectory(trained).read_config()
-    assert manifest["config"] == {**stored["config"], "training_complete": True}
+    assert manifest["config"] == stored["config"] and manifest["training_complete"] is True
     assert manifest["class_names"] == list("0123456789")
     assert manifest["image_shape"] == [25, 25, 1]
     assert manifest["model_sha256"] == files.sha256(trained / "model.keras")
@@ -306,3 +307,11 @@ def test_help_lists_every_flag(command):
     done = command("export", "--help")
     assert done.code in (0, 1) and done.err == ""
     assert all(f"--{name}" in done.out for name in ("model_dir", "export_dir", "version"))
+
+
+def test_the_net_of_an_unfinished_training_is_exported_and_said_to_be_so(trained, tmp_path, capsys):
+    directory = shutil.copytree(trained, tmp_path / "run")
+    (directory / "last.keras").unlink()
+    exported = export_model_dir(ExportConfig(model_dir=str(directory), export_dir=str(tmp_path / "served")))
+    assert "UNFINISHED" in capsys.readouterr().out
+    assert json.loads((exported / MANIFEST).read_text())["training_complete"] is False

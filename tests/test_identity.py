@@ -260,7 +260,14 @@ def test_a_net_that_chooses_one_of_two_heads_is_always_found_to_be_random():
         assert isinstance(target_of(net), RandomNetTarget)
 
 
-def test_a_softmax_in_bfloat16_is_refused():
-    layers = [keras.layers.Flatten(), keras.layers.Dense(10, "softmax", dtype="mixed_bfloat16")]
-    with pytest.raises(InputError, match="softmax"):
-        target_of(keras.Sequential([keras.Input((4, 4, 1)), *layers]))
+def test_probabilities_in_bfloat16_are_refused_wherever_the_softmax_is():
+    keras.utils.set_random_seed(3)  # this net's probabilities do not add to 1 within 0.001
+    large = keras.initializers.RandomNormal(stddev=3.0)
+    dense = keras.layers.Dense(10, "softmax", dtype="mixed_bfloat16", kernel_initializer=large)
+    net = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), dense])
+    with pytest.raises(InputError, match="ends in a softmax"):
+        target_of(net)
+    with pytest.raises(InputError, match="returns probabilities"):
+        target_of(
+            keras.Sequential([keras.Input((4, 4, 1)), *net.layers, keras.layers.Reshape((10,), dtype="mixed_bfloat16")])
+        )

@@ -135,6 +135,11 @@ def test_the_bounds_of_learned_noise_hold_in_training():
     assert float(tf.reduce_min(net.noise_layers[0].deviation.value)) >= 0.99 - 1e-6
 
 
+def test_rfd_of_deviation_zero_is_known_to_have_no_noise():
+    assert net_of("rfd:feature_dim=4").target().has_noise
+    assert not net_of("rfd:feature_dim=4:deviation=0").target().has_noise
+
+
 def test_the_reward_of_l2p_falls_with_the_harmonic_number_of_the_epoch():
     net = net_of("l2p")
     roots = sum(float(tf.reduce_sum(tf.sqrt(layer.sigma.value))) for layer in net.noise_layers)

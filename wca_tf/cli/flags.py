@@ -106,7 +106,10 @@ def _show_help(usage: str, common: tuple[str, ...], details: str) -> None:
     full = bool(asked & {"--helpfull", "-helpfull"})
     if full or asked & {"--help", "-help", "-h", "-?"}:
         names = sorted(flag.name for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]))
-        print(help_text(usage, details, names, common, full))
+        try:
+            print(help_text(usage, details, names, common, full), flush=True)
+        except BrokenPipeError:
+            _leave_closed_pipe()
         sys.exit(0)
 
 
@@ -131,8 +134,8 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
         os._exit(os.EX_TEMPFAIL)  # TensorFlow's own ending waits for the lost worker, and aborts
     except InputError as error:
         _fail(str(error))
-    except BrokenPipeError:  # the reader of this output, such as head, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        _leave_closed_pipe()
         sys.exit(1)
     except OSError as error:  # a path too long, a disk full, a permission missing
         _fail(one_line(error))
@@ -145,6 +148,11 @@ def _main_with_clear_errors(main: Callable[[], None]) -> None:
         if type(error).__name__ not in EXHAUSTED:
             raise
         _fail(f"not enough memory, or no space left to write: {one_line(error)}")
+
+
+def _leave_closed_pipe() -> None:
+    """Let output go nowhere from now on: its reader, such as `head`, has gone, and Python would complain at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str) -> None:

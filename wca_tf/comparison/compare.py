@@ -41,8 +41,8 @@ def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Pat
         raise InputError(f"expected a list of report directories, received {evaluations!r}")
     groups = Comparison(compare([read_evaluation(Path(path)) for path in evaluations]))
     if report_dir is not None:
+        files.check_nothing_foreign(Path(report_dir), "comparison.json", ("comparison.html", "comparison.md"))
         with files.exclusive_directory(report_dir) as directory:
-            files.check_nothing_foreign(directory, "comparison.json", ("comparison.html", "comparison.md"))
             files.write_json(directory / "comparison.json", as_json(groups))
             files.write_text(directory / "comparison.html", as_page(groups, directory))
             files.write_text(directory / "comparison.md", as_markdown(groups))

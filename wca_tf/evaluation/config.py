@@ -106,9 +106,7 @@ class EvaluateConfig:
         radii, norms = parse_radii(self.epsilons), norms_of(self.parsed_attacks)
         for radius in radii:
             if norms and radius.norm not in (None, *norms):
-                raise InputError(
-                    f"expected --epsilons for attacks of {' and '.join(norms)}, received one of {radius.norm}"
-                )
+                raise InputError(f"expected radii for attacks of {' and '.join(norms)}, received one of {radius.norm}")
             if "linf" in norms and radius.norm != "l2" and radius.epsilon > 1:
                 raise InputError(
                     f"expected --epsilons between 0 and 1 (images are in [0, 1]), received {self.epsilons}"
@@ -117,7 +115,7 @@ class EvaluateConfig:
                 raise InputError(f"expected radii in l2 of at most {MAX_L2:,}, received {radius.epsilon:g}")
         for norm in norms:
             if not any(radius.norm in (None, norm) for radius in radii):
-                raise InputError(f"expected a radius in {norm} among --epsilons, received {self.epsilons}")
+                raise InputError(f"expected a radius in {norm} for the attacks of this norm, received {self.epsilons}")
         return tuple(radii)
 
 

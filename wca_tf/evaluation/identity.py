@@ -15,6 +15,7 @@ from wca_tf.evaluation.report.table import attack_table
 from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 2  # of results.json
+WRITTEN = ("examples.npz", "report.html", "model_card.md")  # before results.json
 STREAMS = ("random_state", "seed_generator_state")  # weights that move with every call, and decide no number
 # Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
@@ -97,3 +98,14 @@ def stored_results(report: Path, identity: dict[str, Any], every: list[Measure])
             "and it is made again from the records beside it"
         ) from None
     return results
+
+
+def is_whole(report: Path, stored: dict[str, Any]) -> bool:
+    """Return whether the files beside results.json are there, with the numbers of its attacks and images."""
+    try:
+        with np.load(report / "examples.npz", allow_pickle=False) as arrays:
+            shape = dict(arrays)["probability_correct"].shape
+    except Exception:  # NumPy raises whatever zip and its own readers raise; the file is made again
+        return False
+    whole = shape == (1 + len(stored["attacks"]), stored["num_examples"])
+    return whole and all((report / name).exists() for name in WRITTEN)

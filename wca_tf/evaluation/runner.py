@@ -29,7 +29,15 @@ from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_results
+from wca_tf.evaluation.identity import (
+    SCHEMA,
+    WRITTEN,
+    describe_model,
+    digest_of_net,
+    evaluation_name,
+    is_whole,
+    stored_results,
+)
 from wca_tf.evaluation.measures.criteria import Searches
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
@@ -42,9 +50,6 @@ from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
-
-# Files that are written before results.json.
-WRITTEN = ("examples.npz", "report.html", "model_card.md")
 
 
 def evaluate(
@@ -205,7 +210,7 @@ def _evaluate(
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
     every = measures(searches)
     stored = stored_results(report, identity, every)
-    if stored and _is_complete(stored, config, every) and _are_whole(report, stored):
+    if stored and _is_complete(stored, config, every) and is_whole(report, stored):
         print(f"{report} has this evaluation; nothing to do")
         return stored
     number, parts = config.parsed_shard
@@ -234,17 +239,6 @@ def _evaluate(
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return results
-
-
-def _are_whole(report: Path, stored: dict[str, Any]) -> bool:
-    """Return whether the files beside results.json are there, with the numbers of its attacks and images."""
-    try:
-        with np.load(report / "examples.npz", allow_pickle=False) as arrays:
-            shape = dict(arrays)["probability_correct"].shape
-    except Exception:  # NumPy raises whatever zip and its own readers raise; the file is made again
-        return False
-    whole = shape == (1 + len(stored["attacks"]), stored["num_examples"])
-    return whole and all((report / name).exists() for name in WRITTEN)
 
 
 def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def _same(stored: dict[str, Any], settings: dict[str, Any]) -> bool:
     algorithm that today's settings do not name does not count. The rows may come from another kind of machine:
     `OF_THE_MACHINE` does not count.
     """
-    if len(stored["nets"]) != len(settings["nets"]):
+    if not isinstance(stored, dict) or stored.keys() != settings.keys() or len(stored["nets"]) != len(settings["nets"]):
         return False
     defaults = json.loads(json.dumps(dataclasses.asdict(TrainConfig())))
     of_nets = zip(settings["nets"], stored["nets"], strict=True)

@@ -42,10 +42,10 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     is_ours = isinstance(model, StochasticClassifier)  # whose random stream a call without a seed would move
     if not is_ours and noise_layers_of(model):
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
-    # The first call makes the generators of a net that is not built.
-    _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=False))
     if not is_ours:
         _check_last_activation(model)
+    # The first call makes the generators of a net that is not built.
+    _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=False))
     streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
 
     def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -85,7 +85,7 @@ def check_takes_images(model: keras.Model) -> None:
     if isinstance(first, keras.layers.Rescaling) and np.max(first.scale) < SMALLEST_SCALE:
         raise InputError(
             f"expected a net of images in [0, 1], received one that begins with Rescaling({np.max(first.scale):.3g}): "
-            "attack keras.Sequential([keras.layers.Rescaling(255), net])"
+            "attack wca_tf.harden(net, covariance='none', pixel_std=(1 / 255,))"
         )
 
 
@@ -129,12 +129,13 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
 
 
 def _check_last_activation(model: keras.Model) -> None:
-    """Raise InputError for a net that ends in a softmax or a sigmoid: rounded probabilities may look like logits."""
+    """Raise InputError for a net whose last layer is a softmax or a sigmoid, or ends with one."""
     last = (getattr(model, "layers", None) or [None])[-1]
-    for name in ("softmax", "sigmoid"):
-        layer = isinstance(last, keras.layers.Softmax) and name == "softmax"
-        if layer or getattr(last, "activation", None) is getattr(keras.activations, name):
-            raise InputError(f"expected a net that returns logits, received one that ends in a {name}: remove it")
+    name = getattr(getattr(last, "activation", None), "__name__", "")
+    if isinstance(last, keras.layers.Softmax):
+        name = "softmax"
+    if name in ("softmax", "sigmoid"):
+        raise InputError(f"expected a net that returns logits, received one that ends in a {name}: remove the {name}")
 
 
 def _check_outputs(outputs: Any) -> None:
@@ -142,8 +143,9 @@ def _check_outputs(outputs: Any) -> None:
     if not hasattr(outputs, "shape") or len(outputs.shape) != 2:
         received = f"shape {tuple(outputs.shape)}" if hasattr(outputs, "shape") else type(outputs).__name__
         raise InputError(f"expected a net that returns logits [B, C] in one tensor, received {received}")
+    rounding = 1e-3 if outputs.dtype == tf.float32 else 2e-2
     outputs = np.asarray(outputs, np.float32)
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=1e-3):
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=rounding):
         raise InputError(
             "expected a net that returns logits, received one that returns probabilities: remove its softmax "
             "(model.layers[-1].activation = None)"

@@ -47,7 +47,7 @@ NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
 # Flags and options of defences that directories of this schema may lack: newer ones, whose defaults change nothing.
 NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing")
 NEWER_OPTIONS = ("backbone_decay", "temperature", "alignment", "alignment_weight", "features")
-NEWER_OF_DATA = ("train_sha256",)  # the same of the description of the data
+NEWER_OF_DATA = ("train_sha256",)  # in the description of the data; not compared where a directory lacks it
 # Directories may move: only whether one was given is compared.
 PATHS = ("initial_weights",)
 
@@ -116,9 +116,11 @@ class ModelDirectory:
 
         With `training`, the examples are the training images, and their number and contents must be the same too.
         """
-        stored = self.read_config()["dataset"]
-        for name, value in _describe_dataset(examples, training).items():
-            if stored.get(name, None if name not in NEWER_OF_DATA else value) != value:
+        described = _describe_dataset(examples, training)
+        newer = {name: described[name] for name in NEWER_OF_DATA if name in described}
+        stored = {**newer, **self.read_config()["dataset"]}
+        for name, value in described.items():
+            if stored.get(name) != value:
                 raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
 
     def write_config(self, config: TrainConfig, training: Examples, model: StochasticClassifier) -> None:

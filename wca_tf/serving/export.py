@@ -48,6 +48,7 @@ def export(
     version: int = 1,
     config: Mapping[str, Any] | None = None,
     model_sha256: str | None = None,
+    training_complete: bool | None = None,
 ) -> Path:
     """Write a version of `model` below `export_dir`, complete or not at all.
 
@@ -59,6 +60,7 @@ def export(
         version: the directory's name, a whole number of 1 or more.
         config: for the manifest: the configuration of the training, as JSON values.
         model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
+        training_complete: for the manifest: whether the training was complete; `None` where it is not known.
 
     Returns:
         `export_dir`/`version`.
@@ -79,6 +81,7 @@ def export(
         **_describe_noise(signatures),
         "config": _json_values(config),
         "model_sha256": model_sha256,
+        "training_complete": training_complete,
         "versions": versions(),
     }
     path = expand_user(str(export_dir))
@@ -118,8 +121,9 @@ def export_model_dir(config: ExportConfig) -> Path:
         image_shape=dataset["image_shape"],
         class_names=dataset["class_names"],
         version=config.version,
-        config={**stored["config"], "training_complete": complete},
+        config=stored["config"],
         model_sha256=sha256,
+        training_complete=complete,
     )
 
 
