@@ -220,7 +220,7 @@ def test_a_wrong_radius_of_a_norm_is_refused(epsilons):
 
 
 def test_an_attack_whose_norm_has_no_radius_is_refused():
-    with pytest.raises(InputError, match="expected a radius in linf among --epsilons, received l2:0.5"):
+    with pytest.raises(InputError, match="expected a radius in linf for the attacks in linf, received l2:0.5"):
         EvaluateConfig(attacks="pgd,pgd:norm=l2", epsilons="l2:0.5")
 
 

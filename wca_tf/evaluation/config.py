@@ -115,7 +115,7 @@ class EvaluateConfig:
                 raise InputError(f"expected radii in l2 of at most {MAX_L2:,}, received {radius.epsilon:g}")
         for norm in norms:
             if not any(radius.norm in (None, norm) for radius in radii):
-                raise InputError(f"expected a radius in {norm} for the attacks of this norm, received {self.epsilons}")
+                raise InputError(f"expected a radius in {norm} for the attacks in {norm}, received {self.epsilons}")
         return tuple(radii)
 
 
