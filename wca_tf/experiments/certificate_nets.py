@@ -39,7 +39,6 @@ NETS = {
     QUIET: "certified_quiet",
     "WCA-Net isotropic": "certified_isotropic",
     "WCA-Net anisotropic": "certified_anisotropic",
-    "WCA-Net anisotropic, larger noise": "certified_loud",
     "WCA-Net pairwise": "certified_pairwise",
 }
 DETERMINISTIC = ("certified_none", "certified_far")
@@ -65,7 +64,7 @@ ON_NOISE = {
     "paper": "apgd_ce:objective=log_error:norm=l2",
 }
 KNOWING = {"tiny": "margin:steps=3:norm=l2", "small": "margin:steps=40:norm=l2", "paper": "margin:steps=100:norm=l2"}
-ATTACKED_IMAGES = {"tiny": 20, "small": 250, "paper": 0}
+ATTACKED_IMAGES = {"tiny": 20, "small": 200, "paper": 0}
 ALL_IMAGES = {"tiny": 20, "small": 0, "paper": 0}
 
 

@@ -174,7 +174,7 @@ def _notes(run: Run) -> list[str]:
         f"({BEST}). {BEYOND_C1}: less C1, what holds for an attacker who sees the draw",
         "published: certified accuracy of nets without noise, by other authors, on all test images, trained for longer",
         "isotropic: a deviation of its own for each feature. The variance of the noise has the same bound in each "
-        "direction and on all nets with noise, except those with the least and with larger noise",
+        "direction and on all nets with noise, except those with the least",
         f"{WITHOUT_TRAINING}: isotropic noise on the features of {QUIET}, {DEVIATION_IMAGES[scale] or 'all'} images",
         f"{SMOOTHING}: Cohen et al.'s certificate, {VOTING_DRAWS[scale]:,} draws, α = 0.001; clean is the vote's "
         f"accuracy; {VOTED_IMAGES} images, so ± 20 points; beside it, {SAME_IMAGES}",
