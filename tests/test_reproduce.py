@@ -267,6 +267,12 @@ def test_a_report_directory_of_another_data_set_is_refused(tmp_path):
     check_own(dataclasses.replace(config, dataset="cifar10"), tmp_path / "table.json")
 
 
+def test_a_table_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "table.md").write_text("prices of tables")
+    with pytest.raises(InputError, match=r"table.md is of something else.*name another --report_dir"):
+        check_own(ReproduceConfig("ablation", str(tmp_path)), tmp_path / "table.json")
+
+
 def test_two_runs_do_not_write_into_one_report_directory(directory):
     from wca_tf.core.files import exclusive_directory
 

@@ -14,13 +14,13 @@ from wca_tf.experiments.certificate_nets import (
     ATTACKED_IMAGES,
     DETERMINISTIC,
     KNOWING,
+    NETS,
     QUIET,
     RADII,
     attacked_radii,
     attacks_of,
     attacks_on_both,
     certified,
-    nets_of,
     radii_of,
     seeds_of,
 )
@@ -74,7 +74,7 @@ def reproduce(run: Run) -> Table:
     of_deviation: dict[str, Series] = {}
     violations: list[str] = []
     for dataset in run.datasets:
-        for label, variant in nets_of(dataset).items():
+        for label, variant in NETS.items():
             found = _net(run, table, dataset, label, variant)
             if found["curves"]:
                 drawn[f"{dataset}, {label}"] = found["curves"]
@@ -116,22 +116,22 @@ def _of_seeds(run: Run, dataset: str, variant: str) -> list[Path]:
 
 def _beside(run: Run, table: Table, dataset: str) -> dict[str, Series]:
     """Fill the rows that compare nets of a data set, and smoothing's; return the curves over deviations."""
-    scale, nets = run.config.scale, nets_of(dataset)
+    scale = run.config.scale
 
     def gains(part: Table) -> None:
-        add_gains(run, dataset, {variant: _of_seeds(run, dataset, variant) for variant in nets.values()}, part)
+        add_gains(run, dataset, {variant: _of_seeds(run, dataset, variant) for variant in NETS.values()}, part)
 
     def deviations(part: Table) -> Any:
-        path = _trained(run, dataset, nets[QUIET])
+        path = _trained(run, dataset, NETS[QUIET])
         return add_deviations(run, dataset, path, part) if path else {}
 
     def smoothing(part: Table) -> None:
         add_smoothing(run, dataset, _trained(run, dataset, "certified_none"), part)
 
-    everything = [net for variant in nets.values() for net in _nets_of_seeds(run, dataset, variant)]
+    everything = [net for variant in NETS.values() for net in _nets_of_seeds(run, dataset, variant)]
     asked: list[Any] = [radii_of(dataset), ALL_IMAGES[scale]]
     kept_rows(run, table, f"{dataset}, what noise adds", everything, gains, asked)
-    quiet, asked = [run.net(dataset, nets[QUIET])], [RADII[dataset], DEVIATIONS[scale], DEVIATION_IMAGES[scale]]
+    quiet, asked = [run.net(dataset, NETS[QUIET])], [RADII[dataset], DEVIATIONS[scale], DEVIATION_IMAGES[scale]]
     drawn = kept_rows(run, table, f"{dataset}, {WITHOUT_TRAINING}", quiet, deviations, asked)
     smoothed = [run.net(dataset, variant) for variant in ("certified_smoothing", "certified_none")]
     asked = [radii_of(dataset), *smoothing_settings(scale, dataset)]
@@ -149,7 +149,7 @@ def _trained(run: Run, dataset: str, variant: str, **changes: Any) -> Path | Non
 
 def _notes(run: Run) -> list[str]:
     scale = run.config.scale
-    trained = [(d, label, run.net(d, variant)) for d in run.datasets for label, variant in nets_of(d).items()]
+    trained = [(d, label, run.net(d, variant)) for d in run.datasets for label, variant in NETS.items()]
     trained += [(d, SMOOTHING, run.net(d, "certified_smoothing")) for d in run.datasets]
     return [
         "certified: the larger of C1 (the attacker sees the draw) and C2 (does not see it), for each image",

@@ -14,7 +14,7 @@ from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.measures.certificates import Head, extrapolated_seconds, row_of
 from wca_tf.evaluation.measures.smoothing_votes import VOTED_IMAGES
 from wca_tf.evaluation.runner import load_evaluation_examples
-from wca_tf.experiments.certificate_nets import ALL_IMAGES, DETERMINISTIC, RADII, certified, nets_of, radii_of
+from wca_tf.experiments.certificate_nets import ALL_IMAGES, DETERMINISTIC, NETS, RADII, certified, radii_of
 from wca_tf.experiments.charts import Series
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
@@ -70,7 +70,7 @@ def add_gains(run: Run, dataset: str, paths: dict[str, list[Path]], table: Table
         [radius] = parse_radii(text)
         bounds = {variant: [_bounds(*head, radius) for head in each] for variant, each in heads.items()}
         best = max((found["deterministic"] for each in bounds.values() for found in each), key=np.mean)
-        for label, variant in nets_of(dataset).items():
+        for label, variant in NETS.items():
             if variant in bounds and variant not in DETERMINISTIC:
                 name = f"{dataset}, {label}, {text}"
                 table.add(name, BEST, mean_with_interval(best))

@@ -133,5 +133,5 @@ def as_table(stored: Any, path: Path) -> Table:
 
 def write_table(table: Table, directory: Path, about: dict[str, Any]) -> None:
     """Write table.md and table.json into a directory; table.json also has the items of `about`."""
+    files.write_json(directory / "table.json", {**about, **table.as_json()})  # first: it says whose the other is
     files.write_text(directory / "table.md", table.markdown())
-    files.write_json(directory / "table.json", {**about, **table.as_json()})

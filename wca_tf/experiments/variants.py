@@ -128,7 +128,6 @@ VARIANTS |= {
     "certified_quiet": {**_LIPSCHITZ, "defence": _BOUNDED},
     "certified_isotropic": {**_LIPSCHITZ, "defence": f"{_BOUNDED}:covariance=isotropic"},
     "certified_anisotropic": {**_LIPSCHITZ, "defence": _BOUNDED},
-    "certified_pairwise": {**_LIPSCHITZ, "defence": f"{_BOUNDED}:alignment=pairwise"},
     "certified_smoothing": {"backbone": "lenet_plus_plus", "defence": "smoothing", "learning_rate": 1e-3},
 }
 # A small net for CIFAR-10 that does not whiten patches of the images. With less whitening more was left
