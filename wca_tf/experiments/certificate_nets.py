@@ -32,11 +32,10 @@ ANCHORS = {
     ("mnist", "certified_far", "1.58"): "62.8 (GloRo)",
     ("cifar10", "certified_none", "36/255"): "59.1 (AOL, small net)",
 }
-QUIET = "WCA-Net, least noise"
+PLAIN = "No Defense"
 NETS = {
-    "No Defense": "certified_none",
+    PLAIN: "certified_none",
     "No Defense, larger margins": "certified_far",
-    QUIET: "certified_quiet",
     "WCA-Net isotropic": "certified_isotropic",
     "WCA-Net anisotropic": "certified_anisotropic",
 }
@@ -62,7 +61,7 @@ ON_NOISE = {
     "paper": "apgd_ce:objective=log_error:norm=l2",
 }
 KNOWING = {"tiny": "margin:steps=3:norm=l2", "small": "margin:steps=40:norm=l2", "paper": "margin:steps=100:norm=l2"}
-ATTACKED_IMAGES = {"tiny": 20, "small": 200, "paper": 0}
+ATTACKED_IMAGES = {"tiny": 20, "small": 100, "paper": 0}
 ALL_IMAGES = {"tiny": 20, "small": 0, "paper": 0}
 
 

@@ -15,7 +15,7 @@ from wca_tf.experiments.certificate_nets import (
     DETERMINISTIC,
     KNOWING,
     NETS,
-    QUIET,
+    PLAIN,
     RADII,
     attacked_radii,
     attacks_of,
@@ -122,7 +122,7 @@ def _beside(run: Run, table: Table, dataset: str) -> dict[str, Series]:
         add_gains(run, dataset, {variant: _of_seeds(run, dataset, variant) for variant in NETS.values()}, part)
 
     def deviations(part: Table) -> Any:
-        path = _trained(run, dataset, NETS[QUIET])
+        path = _trained(run, dataset, NETS[PLAIN])
         return add_deviations(run, dataset, path, part) if path else {}
 
     def smoothing(part: Table) -> None:
@@ -131,8 +131,8 @@ def _beside(run: Run, table: Table, dataset: str) -> dict[str, Series]:
     everything = [net for variant in NETS.values() for net in _nets_of_seeds(run, dataset, variant)]
     asked: list[Any] = [radii_of(dataset), ALL_IMAGES[scale]]
     kept_rows(run, table, f"{dataset}, what noise adds", everything, gains, asked)
-    quiet, asked = [run.net(dataset, NETS[QUIET])], [RADII[dataset], DEVIATIONS[scale], DEVIATION_IMAGES[scale]]
-    drawn = kept_rows(run, table, f"{dataset}, {WITHOUT_TRAINING}", quiet, deviations, asked)
+    plain, asked = [run.net(dataset, NETS[PLAIN])], [RADII[dataset], DEVIATIONS[scale], DEVIATION_IMAGES[scale]]
+    drawn = kept_rows(run, table, f"{dataset}, {WITHOUT_TRAINING}", plain, deviations, asked)
     smoothed = [run.net(dataset, variant) for variant in ("certified_smoothing", "certified_none")]
     asked = [radii_of(dataset), *smoothing_settings(scale, dataset)]
     kept_rows(run, table, f"{dataset}, {SMOOTHING}", smoothed, smoothing, asked)
@@ -161,7 +161,7 @@ def _notes(run: Run) -> list[str]:
         "right; for smoothing, its own certificate",
         f"{KNOWN}: {KNOWING[scale]} alone, which knows the draw; mean of 8 draws that all images share; at the first "
         f"radius. {PROVED}: the images that no attack can make wrong under these draws",
-        f"attacks: {attacks_of(run, 'certified_quiet')} (log_error on nets with noise alone), on "
+        f"attacks: {attacks_of(run, 'certified_isotropic')} (log_error on nets with noise alone), on "
         f"{ATTACKED_IMAGES[scale] or 'all'} test images. What lies between a certificate and the attacks is the slack "
         "of both, of the bound on each layer, and of pixels beyond [0, 1], which a certificate does not exclude",
         f"{TWIN}: the same net without its noise, by {', '.join(attacks_on_both(run))}",
@@ -174,8 +174,8 @@ def _notes(run: Run) -> list[str]:
         f"({BEST}). {BEYOND_C1}: less C1, what holds for an attacker who sees the draw",
         "published: certified accuracy of nets without noise, by other authors, on all test images, trained for longer",
         "isotropic: a deviation of its own for each feature. The variance of the noise has the same bound in each "
-        "direction and on all nets with noise, except those with the least",
-        f"{WITHOUT_TRAINING}: isotropic noise on the features of {QUIET}, {DEVIATION_IMAGES[scale] or 'all'} images",
+        "direction and on all nets with noise",
+        f"{WITHOUT_TRAINING}: isotropic noise on the features of {PLAIN}, {DEVIATION_IMAGES[scale] or 'all'} images",
         f"{SMOOTHING}: Cohen et al.'s certificate, {VOTING_DRAWS[scale]:,} draws, α = 0.001; clean is the vote's "
         f"accuracy; {VOTED_IMAGES} images, so ± 20 points; beside it, {SAME_IMAGES}",
         *(_told(dataset, label, net) for dataset, label, net in trained),

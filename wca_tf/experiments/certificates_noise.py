@@ -94,12 +94,12 @@ def _bounds(head: Head, shape: tuple[int, ...], radius: Radius) -> dict[str, np.
 
 def add_deviations(run: Run, dataset: str, path: Path, table: Table) -> dict[str, Series]:
     """Fill a row for each deviation of isotropic noise on a net's features; return curves over them for each radius."""
-    quiet, shape = head_of(run, path, DEVIATION_IMAGES[run.config.scale])
+    plain, shape = head_of(run, path, DEVIATION_IMAGES[run.config.scale])
     drawn: dict[str, Series] = {
         f"{dataset}, l2 radius {text}": {name: [] for name in CURVES.values()} for text in RADII[dataset]
     }
     for deviation in DEVIATIONS[run.config.scale]:
-        head = dataclasses.replace(quiet, scale=deviation * quiet.weights)  # its quantiles serve every radius
+        head = dataclasses.replace(plain, scale=deviation * plain.weights)  # its quantiles serve every radius
         for text in RADII[dataset]:
             bounds = _bounds(head, shape, parse_radii(text)[0])
             name = f"{dataset}, {WITHOUT_TRAINING}, deviation {deviation:g}, {text}"
