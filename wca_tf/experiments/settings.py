@@ -88,6 +88,7 @@ SMALL_ALIGNED: Changes = {
     "learning_rate": 1e-3,
     "learning_rate_schedule": "cosine",
 }
+SMALL_ALIGNED_CIFAR10: Changes = {**NARROW_CIFAR10, "epochs": 8}
 
 
 def train_changes(dataset: str, variant: str, scale: str) -> Changes:
@@ -141,7 +142,7 @@ def _small(dataset: str, variant: str) -> Changes:
     given = VARIANTS[variant]
     changes = {**SMALL_SETS.get(dataset, SMALL), **(SMALL_PLANE if variant.startswith("plane") else {})}
     if variant.startswith("aligned"):
-        return {**changes, **given, **(NARROW_CIFAR10 if dataset == "cifar10" else SMALL_ALIGNED)}
+        return {**changes, **given, **(SMALL_ALIGNED_CIFAR10 if dataset == "cifar10" else SMALL_ALIGNED)}
     if variant in OWN_RECIPES:
         return {**changes, **given}
     if dataset not in SMALL_IN_SECONDS:
