@@ -259,7 +259,8 @@ def _draw(run: Run, name: str, drawn: dict[str, Series], label: str, logarithmic
     figure, axes = panels(len(drawn), 3.4, 3.2, columns=min(len(drawn), 4))
     for axis, (title, series) in zip(axes, drawn.items(), strict=True):
         named = {COLUMNS.get(key, key): points for key, points in series.items()}
-        curves(axis, named, title.replace(", ", "\n", 1), label, logarithmic=False)
+        title = title.replace(", ", "\n", 1)
+        curves(axis, named, title, label, logarithmic=False, steps=(COLUMNS["attacked"],))
         if logarithmic:
             axis.set_xscale("log")
             plain_numbers(axis.xaxis)

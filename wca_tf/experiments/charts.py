@@ -1,7 +1,7 @@
 """Charts of experiments, the paper's numbers and ours side by side, as PNG and SVG."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +161,22 @@ def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, sty
     return drawn
 
 
-def curves(axis: Axes, series: Series, title: str, label: str, logarithmic: bool = True) -> None:
-    """Draw accuracy against the quantity `label`, such as epsilon, with a line for each series."""
+def curves(
+    axis: Axes, series: Series, title: str, label: str, logarithmic: bool = True, steps: Collection[str] = ()
+) -> None:
+    """Draw accuracy against the quantity `label`, such as epsilon, with a line for each series.
+
+    A series in `steps` has the value of a point up to the next point, as an attack's at a radius, which is an upper
+    bound at larger radii too.
+    """
     axis.set_title(title)
     axis.set_xlabel(label)
     for number, (name, points) in enumerate(series.items()):
         if points:
             x, y = zip(*points, strict=True)
-            axis.plot(x, [100 * v for v in y], marker="o", markersize=3, color=COLOURS[number], label=name)
+            style = "steps-post" if name in steps else "default"
+            values = [100 * v for v in y]
+            axis.plot(x, values, marker="o", markersize=3, color=COLOURS[number], label=name, drawstyle=style)
     if logarithmic:
         axis.set_xscale("log", base=2)
         axis.set_xticks(POWERS, [str(power) for power in POWERS])
