@@ -21,7 +21,7 @@ from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.alignment import PAPERS, WELL_POSED
 from wca_tf.experiments.alignment import _best as best_form
 from wca_tf.experiments.budgets import BUDGETS
-from wca_tf.experiments.charts import panels, plain_numbers, save
+from wca_tf.experiments.charts import curves, panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.defence_columns import ADDS, OVERSTATES, STRONG, TWIN_OVERSTATES
@@ -265,6 +265,13 @@ def test_a_report_directory_of_another_data_set_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"is of the data \['cifar10'\]: name another --report_dir"):
         check_own(config, tmp_path / "table.json")
     check_own(dataclasses.replace(config, dataset="cifar10"), tmp_path / "table.json")
+
+
+def test_what_an_attack_leaves_is_drawn_as_a_bound_up_to_the_next_radius():
+    _, axes = panels(1)
+    points = [(0.0, 0.9), (0.3, 0.8), (1.0, 0.2)]
+    curves(axes[0], {"certified": points, "attacked": points}, "title", "radius", logarithmic=False, steps=["attacked"])
+    assert [line.get_drawstyle() for line in axes[0].lines] == ["default", "steps-post"]
 
 
 def test_a_table_of_something_else_is_not_replaced(tmp_path):
