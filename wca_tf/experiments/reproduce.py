@@ -79,7 +79,7 @@ def _run(config: ReproduceConfig) -> str:
 
 
 def check_own(config: ReproduceConfig, path: Path) -> None:
-    """Raise InputError when the report directory holds a table of another experiment, scale, data set or project."""
+    """Raise InputError when the directory holds a table of another experiment, scale or data set, or a foreign one."""
     files.check_nothing_foreign(path.parent, path.name, ["table.md"])
     if not path.exists():
         return

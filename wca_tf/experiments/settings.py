@@ -82,12 +82,7 @@ SMALL_RIVALS: Changes = {
     "precision": fast_precision(),
 }
 # Many nets: so a net that trains in minutes. At this rate its noise is large beside the margins.
-SMALL_ALIGNED: Changes = {
-    "backbone": "lenet5",
-    "epochs": 12,
-    "learning_rate": 1e-3,
-    "learning_rate_schedule": "cosine",
-}
+SMALL_ALIGNED: Changes = {"backbone": "lenet5", "epochs": 12, "learning_rate": 1e-3}
 SMALL_ALIGNED_CIFAR10: Changes = {**NARROW_CIFAR10, "epochs": 8}
 
 
