@@ -11,6 +11,7 @@ from matplotlib import ticker
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
+from wca_tf.experiments.alignment_certificates import CERTIFIED_NOTE, add_certified_rows
 from wca_tf.experiments.alignment_seeds import NOISE, Form, add_seeds, noise_over_training
 from wca_tf.experiments.charts import legend, panels, plain_numbers, save
 from wca_tf.experiments.hostile import add_hostile_rows, hostile_settings
@@ -92,6 +93,7 @@ def reproduce(run: Run) -> Table:
     for form in (plain, *(form for form in forms if form.label == best)):
         adversarial = form._replace(variant=f"{form.variant}_at")
         _attack_hard(run, table, larger, adversarial, f"{larger}, {form.label}, AT", {})
+    add_certified_rows(table, run, dataset, FORMS)
     _draw(run, [(dataset, drawn), (larger, on_larger)], best)
     table.notes = _notes(run, dataset, larger, count)
     return table
@@ -113,6 +115,7 @@ def _notes(run: Run, dataset: str, larger: str, count: int) -> list[str]:
         f"nets on {dataset} were trained once: differences of two or three points between rows say nothing",
         f"{larger}: the options are those chosen on {dataset}; seeds: nets that differ in their seed alone; "
         f"AT: on images attacked by {TWO_STEPS}, one net",
+        CERTIFIED_NOTE,
         *NOTES,
         f"{COMMON}, {RATIO} on {dataset}: after the first epoch → of the net that is judged, on all validation images",
         f"rows with an attack's name: the attacks named, on the undefended net, the net of {PAPERS}, that of a "

@@ -68,25 +68,25 @@ def add_gains(run: Run, dataset: str, paths: dict[str, list[Path]], table: Table
     heads = {variant: [head_of(run, path, images) for path in each] for variant, each in paths.items() if each}
     for text in radii_of(dataset) if heads else ():
         [radius] = parse_radii(text)
-        bounds = {variant: [_bounds(*head, radius) for head in each] for variant, each in heads.items()}
+        bounds = {variant: [bounds_of(*head, radius) for head in each] for variant, each in heads.items()}
         best = max((found["deterministic"] for each in bounds.values() for found in each), key=np.mean)
         for label, variant in NETS.items():
             if variant in bounds and variant not in DETERMINISTIC:
                 name = f"{dataset}, {label}, {text}"
                 table.add(name, BEST, mean_with_interval(best))
-                gains = [_gains(found, best) for found in bounds[variant]]
+                gains = [gains_of(found, best) for found in bounds[variant]]
                 for column in gains[0]:
                     table.add(name, column, text=", ".join(in_points(mean_difference(of[column])) for of in gains))
 
 
-def _gains(found: dict[str, np.ndarray], best: np.ndarray) -> dict[str, np.ndarray]:
+def gains_of(found: dict[str, np.ndarray], best: np.ndarray) -> dict[str, np.ndarray]:
     """Return, for each image, what a net's certificates are above others."""
     others = {ADDS: found["deterministic"], BEYOND_BEST: best, BEYOND_C1: found["known_draw"]}
     gains = {column: found["certificate"] - other for column, other in others.items()}
     return {**gains, VOTE_ADDS: found["vote"] - found["deterministic"]}
 
 
-def _bounds(head: Head, shape: tuple[int, ...], radius: Radius) -> dict[str, np.ndarray]:
+def bounds_of(head: Head, shape: tuple[int, ...], radius: Radius) -> dict[str, np.ndarray]:
     """Return each bound [N] of a head at a radius, and "vote": 1.0 where the answer of most draws is certified."""
     bounds = head.bounds(head.lipschitz * radius.in_l2(shape))
     return {**bounds, "vote": (bounds["certificate"] > 0.5).astype(np.float64)}
@@ -101,7 +101,7 @@ def add_deviations(run: Run, dataset: str, path: Path, table: Table) -> dict[str
     for deviation in DEVIATIONS[run.config.scale]:
         head = dataclasses.replace(plain, scale=deviation * plain.weights)  # its quantiles serve every radius
         for text in RADII[dataset]:
-            bounds = _bounds(head, shape, parse_radii(text)[0])
+            bounds = bounds_of(head, shape, parse_radii(text)[0])
             name = f"{dataset}, {WITHOUT_TRAINING}, deviation {deviation:g}, {text}"
             for key, column in CURVES.items():
                 number = mean_with_interval(bounds[key])
@@ -137,7 +137,7 @@ def add_smoothing(run: Run, dataset: str, plain: Path | None, table: Table) -> N
             table.add(name, "abstained", row["abstained"])
             table.add(name, "s per 10,000", text=f"{extrapolated_seconds(votes):.0f}")
             if beside:
-                bounds = _bounds(*beside, parse_radii(text)[0])
+                bounds = bounds_of(*beside, parse_radii(text)[0])
                 table.add(name, SAME_IMAGES, mean_with_interval(bounds["certificate"]))
 
 
