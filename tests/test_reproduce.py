@@ -19,7 +19,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, headline
 from wca_tf.experiments.alignment import PAPERS, WELL_POSED
-from wca_tf.experiments.alignment import _best as best_form
+from wca_tf.experiments.alignment import _best_corrected as best_corrected
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.charts import curves, panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
@@ -492,9 +492,9 @@ def test_the_cost_is_of_all_runs_of_the_command(directory):
     assert json.loads((directory / "ablation" / "table.json").read_text())["cost"] == stored
 
 
-def test_the_best_form_of_the_alignment_term_is_a_corrected_one():
+def test_the_best_corrected_form_of_the_alignment_term_is_not_per_class():
     left = {PAPERS: 0.9, "per class (paper), penalty, free": 0.8, "centred, penalty, free": 0.4, WELL_POSED: 0.5}
-    assert best_form({label: {"left": value} for label, value in left.items()}) == WELL_POSED
+    assert best_corrected({label: {"left": value} for label, value in left.items()}) == WELL_POSED
 
 
 @pytest.mark.parametrize("values", [(0.86, 0.875), (1e-5, 3.0)])
