@@ -18,8 +18,7 @@ from wca_tf.defences import parse_defence
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, headline
-from wca_tf.experiments.alignment import PAPERS, WELL_POSED
-from wca_tf.experiments.alignment import _best_corrected as best_corrected
+from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.charts import curves, panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment

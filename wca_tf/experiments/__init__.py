@@ -159,7 +159,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "alignment": Experiment(
         "not in the paper",
         "forms of the alignment term, limits and features: where the noise goes, and what is left",
-        (59, 16),
+        (67, 16),
         ("fashion_mnist", "cifar10"),
         ("fashion_mnist", "cifar10"),
         choice=(),
