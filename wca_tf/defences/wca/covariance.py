@@ -15,6 +15,7 @@ def _triangular() -> tfp.bijectors.Bijector:
     return tfp.bijectors.FillScaleTriL(diag_bijector=tfp.bijectors.Softplus(), diag_shift=MIN_SCALE)
 
 
+@tf.function(autograph=False)  # eagerly the bijector takes ten times as long; the constraint needs it in every step
 def scale_tril_from_vector(vector: tf.Tensor) -> tf.Tensor:
     """Return L [D, D], lower-triangular with a positive diagonal, from any vector [D (D + 1) / 2].
 
@@ -25,6 +26,7 @@ def scale_tril_from_vector(vector: tf.Tensor) -> tf.Tensor:
     return _triangular().forward(vector)
 
 
+@tf.function(autograph=False)
 def vector_from_scale_tril(scale_tril: tf.Tensor) -> tf.Tensor:
     """Return the vector [D (D + 1) / 2] that `scale_tril_from_vector` maps to `scale_tril` [D, D]."""
     return _triangular().inverse(scale_tril)
