@@ -148,6 +148,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import keras
 from toy_models import convolution, make_model, toy_data
+from wca_tf.attacks import parse_attack
 from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
 from wca_tf.nets.keras_target import target_of
 from wca_tf.distribution.strategy import synchronise_batch_normalisation
