@@ -13,7 +13,6 @@ from wca_tf.experiments.alignment_certificates import CERTIFIED_NOTE, add_certif
 from wca_tf.experiments.alignment_rows import (
     CANDIDATES,
     CHOOSING,
-    CHOOSING_RIVAL,
     DECAY,
     DECAYED,
     DECAYS,
@@ -22,7 +21,6 @@ from wca_tf.experiments.alignment_rows import (
     FORMS,
     NUMBER_OF_CANDIDATES,
     PAPERS,
-    RANKING,
     RIVAL,
     TRIED,
     WELL_POSED,
@@ -86,8 +84,8 @@ def _notes(run: Run, dataset: str, larger: str) -> list[str]:
         f"{DECAYED}: a decay of all weights, {', '.join(DECAYS[:count])}, chosen as for the other rows: what a net "
         "keeps that is regularised without noise. A form's name with decay: its best options, and a decay of the "
         "weights before the noise, chosen of the same values",
-        f"{RIVAL}: first_deviation {', '.join(DEVIATIONS[:count])}, chosen by {CHOOSING_RIVAL}; noise in its layers, "
-        f"so that fewer images are attacked, with fewer draws; compare it with {FEW}",
+        f"{RIVAL}: first_deviation {', '.join(DEVIATIONS[:count])}, chosen likewise; noise in its layers, so "
+        f"that fewer images are attacked, with fewer draws; compare it with {FEW}",
         f"{PAPERS}: per class, penalty, free features, and an alignment weight of 1, whatever validation images say",
         "penalty, normalised: the weights of the classes are not bounded, so that margins may still grow",
         f"nets on {dataset} were trained once: differences of two or three points between rows say nothing",
@@ -98,7 +96,7 @@ def _notes(run: Run, dataset: str, larger: str) -> list[str]:
         f"{COMMON}, {RATIO} on {dataset}: after the first epoch → of the net that is judged, on all validation images",
         "rows with an attack's name: the attacks named, on the nets without noise and without the term, on the net of "
         f"{PAPERS}, on those of the form (with and without a decay) and of the corrected form (centred or pairwise) "
-        f"that kept most validation images under {RANKING[run.config.scale]}, and on {WELL_POSED}, which has no "
+        f"that kept most validation images, and on {WELL_POSED}, which has no "
         f"escape; on {larger}, AT, on the undefended net and that of the corrected form. Attacks in rounds leave an "
         "image alone once P(correct) is 0.01 or less",
         "noise off, worst of all: under the same attacks but two that are about noise",
