@@ -5,7 +5,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import ticker
+from matplotlib.colors import LogNorm
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
@@ -40,6 +42,8 @@ from wca_tf.experiments.tables import NO_PAPER, Table
 from wca_tf.experiments.variants import TWO_STEPS
 
 HOSTILE_ROWS = "without mercy"
+# The nets whose noise between each two classes is drawn.
+SHOWN = (PAPERS, *(f"{FORMS[form]}, constraint, free" for form in FORMS), WELL_POSED)
 
 
 def reproduce(run: Run) -> Table:
@@ -67,6 +71,7 @@ def reproduce(run: Run) -> Table:
         _attack_hard(run, table, larger, adversarial, f"{larger}, {form.label}, AT", {})
     add_certified_rows(table, run, dataset, FORMS)
     _draw(run, [(dataset, drawn), (larger, on_larger)], [most, best])
+    _draw_deviations(run, {label: drawn[label] for label in SHOWN if drawn[label]["deviations"]})
     table.notes = _notes(run, dataset, larger)
     return table
 
@@ -147,3 +152,22 @@ def _draw(run: Run, drawn: list[tuple[str, dict[str, Any]]], best: Sequence[str]
             axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=label, color=colour)
     legend(axes[len(NOISE) - 1])
     save(figure, run.report_dir, "where_the_noise_goes")
+
+
+def _draw_deviations(run: Run, forms: dict[str, dict[str, Any]]) -> None:
+    """Draw for each form the deviation of the noise between each two classes, over the mean margin, as a heat map."""
+    if not forms:
+        return
+    figure, axes = panels(len(forms), 3.0, 3.2, label="", columns=len(forms))
+    images = []
+    for axis, (label, found) in zip(axes, forms.items(), strict=True):
+        shown = np.array(found["deviations"]) / found["margin"]
+        np.fill_diagonal(shown, np.nan)
+        images.append(axis.imshow(shown, norm=LogNorm(0.01, 10), cmap="viridis"))
+        axis.set(title=label.replace(", ", "\n", 1), xlabel="class")
+        axis.set_xticks(range(len(shown)))
+        axis.set_yticks(range(len(shown)))
+    bar = figure.colorbar(images[0], ax=axes, label="deviation of the difference / margin", extend="both")
+    bar.set_ticks(ticks := [0.01, 0.1, 1, 10], labels=[f"{tick:g}" for tick in ticks])
+    bar.minorticks_off()
+    save(figure, run.report_dir, "noise_between_classes")

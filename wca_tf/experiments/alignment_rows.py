@@ -11,7 +11,15 @@ from wca_tf.core.errors import DivergedError
 from wca_tf.experiments.alignment_seeds import NOISE, noise_over_training
 from wca_tf.experiments.judged import RADIUS, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.noise_numbers import DEVIATION, LEAST, MARGIN, PAIRS, noise_numbers, number_text
+from wca_tf.experiments.noise_numbers import (
+    DEVIATION,
+    LEAST,
+    MARGIN,
+    PAIRS,
+    noise_numbers,
+    number_text,
+    pair_deviations,
+)
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.rivals import FEW_IMAGES, load_net
 from wca_tf.experiments.run import Run
@@ -42,7 +50,7 @@ PAPERS = "the paper's loss"  # per class, penalty, free features, and a weight o
 # The corrected loss that has no escape (docs/concepts.md): it is attacked too where others kept more.
 WELL_POSED = f"{FORMS['pairwise']}, constraint, normalised"
 FEW = f"No Defense, {FEW_IMAGES} images"  # beside the rival, which has noise before its last features
-DIVERGED: dict[str, Any] = {**{metric: [] for metric in NOISE}, "defence": "", "left": -1.0}
+DIVERGED: dict[str, Any] = {**{metric: [] for metric in NOISE}, "defence": "", "left": -1.0, "deviations": []}
 
 
 def fill_rows(run: Run, table: Table) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]]]:
@@ -132,8 +140,8 @@ def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig]
     """Fill the row of a form of the term.
 
     Returns:
-        Where the noise went, a number for each epoch and metric; the defence chosen, "" where every candidate diverged,
-        and the share of validation images that its net keeps.
+        Where the noise went, a number for each epoch and metric; the defence chosen, "" where every candidate diverged;
+        the share of validation images that its net keeps; the deviation between each two classes, and the margin.
     """
     try:
         chosen, left, tried = _chosen(run, dataset, "aligned_wca", [{"defence": net.defence} for net in nets])
@@ -151,7 +159,8 @@ def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig]
     for metric, column in NOISE.items():
         ends = [line[f"val_{metric}"] for line in (lines[0], directory.best_epoch())]
         table.add(label, column, text=" → ".join(number_text(column, value) for value in ends))
-    return {**noise_over_training(directory), "defence": chosen["defence"], "left": left}
+    kept = {"defence": chosen["defence"], "left": left, "margin": numbers[MARGIN]}
+    return {**noise_over_training(directory), **kept, "deviations": pair_deviations(directory)}
 
 
 def _chosen(

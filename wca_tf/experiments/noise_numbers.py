@@ -68,6 +68,15 @@ def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:
     return {**geometric, LEAST: float(pairs.min()), MARGIN: margin, COMMON: common, RATIO: deviation / margin}
 
 
+def pair_deviations(directory: ModelDirectory) -> list[list[float]]:
+    """Return the deviation of the noise of each difference of two logits, [C, C], of a net with noise in its head."""
+    target = directory.load_best().target()
+    if not isinstance(target, HeadNoiseTarget):
+        raise TypeError(f"expected a net with noise in its head alone, received {type(target).__name__}")
+    pairs: list[list[float]] = covariance.logit_difference_scale(target.logit_scale).numpy().astype(float).tolist()
+    return [[float(f"{value:.4g}") for value in row] for row in pairs]
+
+
 def _geometric_mean(values: np.ndarray) -> float:
     """Return the geometric mean of numbers of 0 or more; 0 where one of them is 0."""
     return float(np.exp(np.log(values).mean())) if values.all() else 0.0
