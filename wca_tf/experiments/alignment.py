@@ -158,7 +158,7 @@ def _draw_deviations(run: Run, forms: dict[str, dict[str, Any]]) -> None:
     """Draw for each form the deviation of the noise between each two classes, over the mean margin, as a heat map."""
     if not forms:
         return
-    figure, axes = panels(len(forms), 3.0, 3.2, label="", columns=len(forms))
+    figure, axes = panels(len(forms), 3.0, 3.9, label="", columns=len(forms))
     images = []
     for axis, (label, found) in zip(axes, forms.items(), strict=True):
         shown = np.array(found["deviations"]) / found["margin"]
