@@ -18,7 +18,7 @@ from wca_tf.defences import parse_defence
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, headline
-from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected
+from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected, most_left
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.charts import curves, panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
@@ -494,6 +494,12 @@ def test_the_cost_is_of_all_runs_of_the_command(directory):
 def test_the_best_corrected_form_of_the_alignment_term_is_not_per_class():
     left = {PAPERS: 0.9, "per class (paper), penalty, free": 0.8, "centred, penalty, free": 0.4, WELL_POSED: 0.5}
     assert best_corrected({label: {"left": value} for label, value in left.items()}) == WELL_POSED
+
+
+def test_a_form_with_a_decay_is_not_the_one_that_kept_most_of_those_without():
+    left = {PAPERS: 0.4, "centred, penalty, free": 0.5, "centred, penalty, free, decay": 0.6}
+    forms = {label: {"left": value} for label, value in left.items()}
+    assert most_left(forms) == best_corrected(forms) == "centred, penalty, free"
 
 
 @pytest.mark.parametrize("values", [(0.86, 0.875), (1e-5, 3.0)])

@@ -74,12 +74,12 @@ def add_gains(run: Run, dataset: str, paths: dict[str, list[Path]], table: Table
             if variant in bounds and variant not in DETERMINISTIC:
                 name = f"{dataset}, {label}, {text}"
                 table.add(name, BEST, mean_with_interval(best))
-                gains = [gains_of(found, best) for found in bounds[variant]]
+                gains = [_gains(found, best) for found in bounds[variant]]
                 for column in gains[0]:
                     table.add(name, column, text=", ".join(in_points(mean_difference(of[column])) for of in gains))
 
 
-def gains_of(found: dict[str, np.ndarray], best: np.ndarray) -> dict[str, np.ndarray]:
+def _gains(found: dict[str, np.ndarray], best: np.ndarray) -> dict[str, np.ndarray]:
     """Return, for each image, what a net's certificates are above others."""
     others = {ADDS: found["deterministic"], BEYOND_BEST: best, BEYOND_C1: found["known_draw"]}
     gains = {column: found["certificate"] - other for column, other in others.items()}

@@ -9,6 +9,7 @@ from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.gaussian import covariance, margins
+from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
@@ -50,9 +51,7 @@ def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:
         TypeError: a net with noise before its last features.
     """
     model = directory.load_best()
-    target = model.target()
-    if not isinstance(target, HeadNoiseTarget):
-        raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
+    target = _head_of(model)
     asked = EvaluateConfig(split="validation", num_examples=IMAGES, tfds_data_dir=run.config.tfds_data_dir)
     examples = load_evaluation_examples(asked, directory)
     scale = target.logit_scale
@@ -70,11 +69,16 @@ def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:
 
 def pair_deviations(directory: ModelDirectory) -> list[list[float]]:
     """Return the deviation of the noise of each difference of two logits, [C, C], of a net with noise in its head."""
-    target = directory.load_best().target()
-    if not isinstance(target, HeadNoiseTarget):
-        raise TypeError(f"expected a net with noise in its head alone, received {type(target).__name__}")
-    pairs: list[list[float]] = covariance.logit_difference_scale(target.logit_scale).numpy().astype(float).tolist()
+    pairs = covariance.logit_difference_scale(_head_of(directory.load_best()).logit_scale).numpy()
     return [[float(f"{value:.4g}") for value in row] for row in pairs]
+
+
+def _head_of(model: StochasticClassifier) -> HeadNoiseTarget:
+    """Return the target of a net; raise TypeError for noise before its last features."""
+    target = model.target()
+    if not isinstance(target, HeadNoiseTarget):
+        raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
+    return target
 
 
 def _geometric_mean(values: np.ndarray) -> float:

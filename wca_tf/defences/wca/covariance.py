@@ -15,7 +15,7 @@ def _triangular() -> tfp.bijectors.Bijector:
     return tfp.bijectors.FillScaleTriL(diag_bijector=tfp.bijectors.Softplus(), diag_shift=MIN_SCALE)
 
 
-@tf.function(autograph=False)  # eagerly the bijector takes ten times as long; the constraint needs it in every step
+@tf.function(autograph=False)  # eagerly the bijector takes 30 times as long; the constraint needs it in every step
 def scale_tril_from_vector(vector: tf.Tensor) -> tf.Tensor:
     """Return L [D, D], lower-triangular with a positive diagonal, from any vector [D (D + 1) / 2].
 
