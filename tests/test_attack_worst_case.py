@@ -59,7 +59,7 @@ def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
     share, margin = judged(target, found, labels)
     rounds = [
         run(At(single, 0.05), target, images, labels, seed=fold_in(make_seed(3), number, time))
-        for number, (single, times) in enumerate(attack.rounds())
+        for number, (single, times, _) in enumerate(attack.rounds())
         for time in range(times)
     ]
     outcomes = [judged(target, images, labels), *(judged(target, tf.constant(x), labels) for x in rounds)]
@@ -75,10 +75,10 @@ def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
 def test_rounds():
     """PGD so often, and Auto-PGD on cross-entropy and on DLR: with the parameters of the whole."""
     restarted = build_attack("pgd_restarts:restarts=7:steps=3:norm=l2:targeted=true", 0.2, eot_samples=4)
-    assert restarted.rounds() == [(ProjectedGradient(steps=3, norm="l2", targeted=True, eot_samples=4), 7)]
+    assert restarted.rounds() == [(ProjectedGradient(steps=3, norm="l2", targeted=True, eot_samples=4), 7, 0)]
     both = build_attack("auto_rand:steps=9:rho=0.5:norm=l2", 0.2)
     options = {"steps": 9, "rho": 0.5, "norm": "l2", "eot_samples": 20}
-    assert both.rounds() == [(AutoPGD(objective=name, **options), 1) for name in ("ce", "dlr")]
+    assert both.rounds() == [(AutoPGD(objective=name, **options), 1, 0) for name in ("ce", "dlr")]
     assert restarted.passes == 7 * (3 + 1) and both.passes == 2 * (10 + 1)
 
 
@@ -121,8 +121,9 @@ def test_multi_targeted_aims_at_every_other_class_once(target, labelled):
     images, labels = labelled
     batch = Batch(images, tf.constant(labels), tf.range(len(images)))
     attack = build_attack("multi_targeted:classes=9", 0.05)
-    ranks = [member.rank for member, _ in attack.rounds(target)]
-    assert ranks == [1, 2, 3]  # of four classes
+    [(_, times, rivals)] = attack.rounds(target)
+    assert (times, rivals) == (1, 3)  # of four classes
+    ranks = range(1, 4)
     wanted = np.stack([towards_rival(target, batch, rank, make_seed(0)).targets for rank in ranks], axis=1)
     logits = target.noise_free_logits(target.features(images)).numpy()
     for row, label in enumerate(labels):
@@ -165,14 +166,21 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     images, labels = labelled
     attack = build_attack(CASCADE, 0.05).replace(bound=0.0)
     share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
-    for number, (member, times) in enumerate(attack.rounds(target)):
+    batch, number = Batch(images, tf.constant(labels), tf.range(len(images))), 0
+    for member, times, rivals in attack.rounds(target):
         assert times == 1
-        alone = run(At(member, 0.05), target, images, labels, seed=fold_in(make_seed(3), number, 0))
-        assert np.all(share <= judged(target, tf.constant(alone), labels)[0] + 1.5 / CHEAP_DRAWS)
+        for rank in range(1, rivals + 1) if rivals else [None]:
+            seed = fold_in(make_seed(3), number, 0)
+            wanted = towards_rival(target, batch, rank, seed).targets if rank else None
+            alone = At(member, 0.05).replace(targeted=bool(rank))
+            alone = run(alone, target, images, labels, seed=seed, targets=wanted)
+            assert np.all(share <= judged(target, tf.constant(alone), labels)[0] + 1.5 / CHEAP_DRAWS)
+            number += 1
+    assert number == 3 + 3 + 2  # three away from the label, towards each other class, and two more
 
 
 def test_the_bound_of_adaptive_is_that_of_its_square(target):
-    assert build_attack("adaptive:bound=0.2", 0.05).rounds(target)[-1][0].bound == 0.2
+    assert build_attack("adaptive:bound=0.2", 0.05).rounds(target)[-1].attack.bound == 0.2
 
 
 def test_adaptive_spends_nothing_on_lost_images():
@@ -186,27 +194,56 @@ def test_adaptive_spends_nothing_on_lost_images():
     assert rows[8] == 0 and rows[4] == rows[0] / 2 > 0
 
 
+def trap_net():
+    return RandomNetTarget(lambda images, _: trap(images), noise_free_logits=trap)
+
+
 def kinds(attack, target):
     """(class, what is climbed) of each member."""
     return [
-        (type(member).__name__, getattr(member, "source_objective", member.gradient_objective))
-        for member, _ in attack.rounds(target)
+        (type(member).__name__, getattr(member, "source_objective", member.gradient_objective), rivals)
+        for member, _, rivals in attack.rounds(target)
     ]
 
 
 def test_adaptive_takes_the_attacks_that_the_net_allows(target):
     attack = build_attack(CASCADE, 0.05)
-    ends = [("Square", None)]
-    exact = [("ProjectedGradient", "z_margin"), ("AutoPGD", "dlr"), ("Transfer", "margin")]
-    assert kinds(attack, target) == [*exact, ("Transfer", "dlr"), *ends]
+    ends = [("Square", None, 0)]
+    noise_free = [("Transfer", "margin", 0), ("Transfer", "margin", 3)]  # the second towards each of three classes
+    exact = [("ProjectedGradient", "z_margin", 0), ("AutoPGD", "dlr", 0), *noise_free]
+    assert kinds(attack, target) == [*exact, ("Transfer", "dlr", 0), *ends]
     assert kinds(attack, target.without_noise()) == exact + ends
     drawn = RandomNetTarget(seeded_net)
-    averaged = [("ProjectedGradient", "expected_margin"), ("AutoPGD", "dlr")]
+    averaged = [("ProjectedGradient", "expected_margin", 0), ("AutoPGD", "dlr", 0)]
     assert kinds(attack, drawn) == averaged + ends
     known = RandomNetTarget(seeded_net, noise_free_logits=lambda x: seeded_net(x, make_seed(0)))
-    assert kinds(attack, known) == [*averaged, ("Transfer", "margin"), ("Transfer", "dlr"), *ends]
+    attack.check_target(known, random_images(1))  # it finds the number of classes
+    of_three = [noise_free[0], ("Transfer", "margin", 2)]
+    assert kinds(attack, known) == [*averaged, *of_three, ("Transfer", "dlr", 0), *ends]
     two = tanh_target(classes=2, scale=0.5)
-    assert ("AutoPGD", "expected_margin") in kinds(attack, two) and ("Transfer", "dlr") not in kinds(attack, two)
+    assert ("AutoPGD", "expected_margin", 0) in kinds(attack, two) and ("Transfer", "dlr", 0) not in kinds(attack, two)
+
+
+def trap(images):
+    """Logits [B, 3]. Near the image class 1 is the nearest rival of 0 and never wins. Class 2 wins far away."""
+    signs = tf.repeat(tf.reshape([1.0, -1.0, 1.0, -1.0], [4, 1, 1]), 4, axis=1)  # rows alternate
+    along = tf.reduce_mean((images - 0.5) * signs, axis=[1, 2, 3]) / 0.1  # -1 to 1 in the ball of radius 0.1
+    return tf.stack([tf.zeros_like(along), 0.5 * along - 1, -4 * along - 3], axis=1)
+
+
+@pytest.mark.parametrize("text", ["margin", "apgd_dlr", "apgd_ce:objective=margin", "square:queries=300"])
+def test_attacks_away_from_the_label_follow_its_nearest_rival_into_a_trap(text):
+    images, labels = tf.fill([4, 4, 4, 1], 0.5), np.zeros(4, np.int64)
+    found = run(build_attack(text, 0.1), trap_net(), images, labels)
+    assert np.all(np.argmax(trap(tf.constant(found)), axis=1) == 0)
+
+
+def test_adaptive_aims_at_each_class_where_the_nearest_rival_is_a_trap():
+    images, labels, target = tf.fill([4, 4, 4, 1], 0.5), np.zeros(4, np.int64), trap_net()
+    attack = build_attack("adaptive:queries=300", 0.1)
+    attack.check_target(target, images)
+    found = run(attack, target, images, labels)
+    assert np.all(np.argmax(trap(tf.constant(found)), axis=1) == 2)
 
 
 def test_adaptive_attacks_nets_of_two_classes_with_noise_anywhere():

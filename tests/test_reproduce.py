@@ -28,7 +28,7 @@ from wca_tf.experiments.defences import _add_row
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.index_page import index_page
-from wca_tf.experiments.kept_rows import kept_rows
+from wca_tf.experiments.kept_rows import STILL_COUNT, kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.noise_numbers import COMMON, RATIO, number_text
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, IMAGENET, NETS, RADII, ablation_rows
@@ -648,6 +648,21 @@ def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path)
     path.write_text(json.dumps(stored))
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
+
+
+def test_rows_of_an_older_algorithm_count_only_where_it_says_so(tmp_path, monkeypatch):
+    kept(tmp_path, fill)
+    path = tmp_path / "headline" / "rows" / "a_row_8_255.json"
+    stored = json.loads(path.read_text())
+    for number in (STILL_COUNT["headline"]["adaptive"], 1):
+        stored["settings"]["algorithms"]["adaptive"] = number
+        path.write_text(json.dumps(stored))
+        if number == STILL_COUNT["headline"]["adaptive"]:
+            kept(tmp_path, never)
+            monkeypatch.delitem(STILL_COUNT, "headline")
+        with pytest.raises(AssertionError, match="made again"):
+            kept(tmp_path, never)
+        monkeypatch.undo()
 
 
 def test_rows_are_kept_wherever_the_nets_and_data_are(tmp_path):

@@ -183,6 +183,26 @@ class BallAttack(Attack):
         check_result(adversarial, images, self.norm, epsilon)
 
 
+class Round(NamedTuple):
+    """A member of a worst case.
+
+    Attributes:
+        attack: the attack.
+        times: how many times it runs, with other random numbers each time.
+        rivals: 0 to move away from the label; k to run `times` times towards each of k other classes. The class with
+            the largest logit is the first.
+    """
+
+    attack: BallAttack
+    times: int = 1
+    rivals: int = 0
+
+    @property
+    def passes(self) -> int:
+        """The number of passes of an image that no member breaks: those of the attack, of its judge, and of ranking."""
+        return (self.attack.passes + 1 + (self.rivals > 0)) * self.times * max(self.rivals, 1)
+
+
 class WorstCase(BallAttack):
     """Several rounds of attacks: each image keeps its worst result, and an image that is lost gets no more rounds."""
 
@@ -191,12 +211,12 @@ class WorstCase(BallAttack):
     bound: float
 
     @abc.abstractmethod
-    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
-        """Return the attacks to run on a target, and how many times to run each; without a target, in general."""
+    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
+        """Return the attacks to run on a target, in this order; without a target, in general."""
 
     @property
     def passes(self) -> int:
-        return sum((attack.passes + 1) * times for attack, times in self.rounds())
+        return sum(each.passes for each in self.rounds())
 
     def perturb(
         self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
@@ -206,5 +226,5 @@ class WorstCase(BallAttack):
         return worst_of_rounds(self, target, batch, epsilon, seed)
 
     def check_target(self, target: "Target", images: "tf.Tensor") -> None:
-        for attack, _ in self.rounds(target):
-            attack.check_target(target, images)
+        for each in self.rounds(target):
+            each.attack.check_target(target, images)

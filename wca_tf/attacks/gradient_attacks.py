@@ -77,22 +77,6 @@ class AutoPGD(BallAttack):
 
 
 @dataclasses.dataclass(frozen=True)
-class TowardsRival(ProjectedGradient):
-    """Projected gradient towards one rival of the label: the class with the k-th largest logit, for each image."""
-
-    rank: int = option(1, "k; 1 is the class with the largest logit, the label aside")
-
-    @property
-    def passes(self) -> int:
-        return self.steps + 1  # one finds the class
-
-    def perturb(self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor") -> "tf.Tensor":
-        from wca_tf.attacks.projected_gradient import towards_rival
-
-        return super().perturb(target, towards_rival(target, batch, self.rank, seed), epsilon, seed)
-
-
-@dataclasses.dataclass(frozen=True)
 class CarliniWagner(Attack):
     """The nearest image in l2 on which the net errs with confidence: ‖δ‖² + c max(margin + confidence, 0) is minimised.
 

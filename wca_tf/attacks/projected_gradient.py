@@ -51,7 +51,7 @@ def projected_gradient(
     return adversarial
 
 
-def towards_rival(target: Target, batch: Batch, rank: int, seed: tf.Tensor) -> Batch:
+def towards_rival(target: Target, batch: Batch, rank: int | tf.Tensor, seed: tf.Tensor) -> Batch:
     """Return the batch with a wanted class for each image: that of the `rank`-th largest logit, the label aside.
 
     The logits are those of the unperturbed images without noise; of a net with noise anywhere, the mean of a few draws.

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wca_tf.attacks.attack import OBJECTIVES, BallAttack, WorstCase
-from wca_tf.attacks.gradient_attacks import EACH_STEP, HALVED, AutoPGD, ProjectedGradient, TowardsRival, Transfer
+from wca_tf.attacks.attack import OBJECTIVES, Round, WorstCase
+from wca_tf.attacks.gradient_attacks import EACH_STEP, HALVED, AutoPGD, ProjectedGradient, Transfer
 from wca_tf.attacks.query_attacks import BOUND, Square
 from wca_tf.core.options import option
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from wca_tf.nets.targets import Target
 
 TARGETED_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective != "log_error")
+OTHER_CLASSES = "number of other classes to aim at, at most"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +43,8 @@ class RestartedPGD(WorstCase):
     def passes(self) -> int:
         return self.steps if self.restarts == 1 else super().passes
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
-        return [(self.once, self.restarts)]
+    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
+        return [Round(self.once, self.restarts)]
 
     def perturb(
         self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
@@ -64,9 +65,9 @@ class AutoAttackRand(WorstCase):
     rho: float = option(0.75, HALVED, maximum=1)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
         shared = {name: value for name, value in self.options().items() if name != "bound"}
-        return [(AutoPGD(objective=objective, **shared), 1) for objective in ("ce", "dlr")]
+        return [Round(AutoPGD(objective=objective, **shared)) for objective in ("ce", "dlr")]
 
     @property
     def gradient_objective(self) -> str:
@@ -82,18 +83,23 @@ class Adaptive(WorstCase):
     1. z_margin; for a net whose logits are not Gaussian, the margin averaged over draws;
     2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws;
     3. projected gradient on the margin of the net without its noise;
-    4. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
-    5. Square.
+    4. the same towards each of the likeliest other classes, the likeliest first; not when targeted;
+    5. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
+    6. Square.
 
-    Where no net without noise is known, 3 and 4 are left out. For a net that has no noise, 4 is left out.
+    Where no net without noise is known, 3 to 5 are left out. For a net that has no noise, 5 is left out.
     """
+
+    algorithm = 5  # 4 had no attack towards each class
 
     steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
     apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
+    class_steps: int = option(20, "number of steps towards each other class", quick=3)
+    classes: int = option(9, OTHER_CLASSES, quick=2)
     queries: int = option(1000, "number of queries of Square", quick=30)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
         from wca_tf.nets.targets import has_noise, is_gaussian
 
         shared: dict[str, Any] = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
@@ -102,20 +108,32 @@ class Adaptive(WorstCase):
         enough = target is None or (target.num_classes or fewest) >= fewest
         dlr = "dlr" if enough else "expected_margin"
         first = "z_margin" if gaussian else "expected_margin"
-        members: list[BallAttack] = [
-            ProjectedGradient(objective=first, steps=self.steps, **shared),
-            AutoPGD(objective=dlr, steps=self.apgd_steps, **shared),
+        members = [
+            Round(ProjectedGradient(objective=first, steps=self.steps, **shared)),
+            Round(AutoPGD(objective=dlr, steps=self.apgd_steps, **shared)),
         ]
         if gaussian or getattr(target, "noise_free_logits", None):
-            members.append(Transfer(source_objective="margin", steps=self.steps, **shared))
+            on_margin = Transfer(source_objective="margin", steps=self.steps, **shared)
+            members.append(Round(on_margin))
+            if not self.targeted:
+                towards = dataclasses.replace(on_margin, steps=self.class_steps)
+                members.append(Round(towards, rivals=_rivals(self.classes, target)))
             if target is None or has_noise(target):
-                members.append(Transfer(source_objective=dlr, steps=self.steps, **shared))
-        members.append(Square(queries=self.queries, bound=self.bound, **shared))
-        return [(member, 1) for member in members]
+                members.append(Round(Transfer(source_objective=dlr, steps=self.steps, **shared)))
+        members.append(Round(Square(queries=self.queries, bound=self.bound, **shared)))
+        return members
 
     @property
     def gradient_objective(self) -> str:
         return "margin"  # it never saturates, and every net has it
+
+    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
+        from wca_tf.attacks.objectives import num_classes_of
+
+        num_classes_of(target, images)
+        for each in self.rounds(target):
+            if not each.rivals:  # the same attack away from the label is checked
+                each.attack.check_target(target, images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,21 +147,24 @@ class MultiTargeted(WorstCase):
     steps: int = option(40, "number of gradient steps towards each class")
     relative_step_size: float = option(0.1, EACH_STEP)
     random_start: bool = option(True, "begin at random in the ball, not at the image")
-    classes: int = option(9, "number of other classes to aim at, at most", quick=2)
+    classes: int = option(9, OTHER_CLASSES, quick=2)
     restarts: int = option(1, "number of starts for each class")
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[tuple[BallAttack, int]]:
+    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
         own = ("classes", "restarts", "bound")
         shared = {name: value for name, value in self.options().items() if name not in own}
         if self.targeted:
-            return [(ProjectedGradient(**shared), self.restarts)]
-        others = (target.num_classes if target and target.num_classes else self.classes + 1) - 1
-        ranks = range(1, min(self.classes, others) + 1)
-        return [(TowardsRival(rank=rank, **shared), self.restarts) for rank in ranks]
+            return [Round(ProjectedGradient(**shared), self.restarts)]
+        return [Round(ProjectedGradient(**shared), self.restarts, _rivals(self.classes, target))]
 
     def check_target(self, target: "Target", images: "tf.Tensor") -> None:
         from wca_tf.attacks.objectives import check_objective, num_classes_of
 
         check_objective(self.objective, target, images, targeted=True)
         num_classes_of(target, images)
+
+
+def _rivals(classes: int, target: "Target | None") -> int:
+    """Return the number of other classes to aim at: all of the target, `classes` at most."""
+    return min(classes, target.num_classes - 1) if target and target.num_classes else classes

@@ -140,6 +140,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "every stochastic defence, without and with adversarial training, beside its net without the noise",
         (37,),
         cost="10.9 h of training, 18.6 h of attacks, with one core each",
+        algorithm=2,
     ),
     "training_length": Experiment(
         "not in the paper",
@@ -163,6 +164,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("fashion_mnist", "cifar10"),
         ("fashion_mnist", "cifar10"),
         choice=(),
+        algorithm=2,
     ),
     "attack_suite": Experiment(
         "not in the paper",
