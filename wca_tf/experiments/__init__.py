@@ -171,13 +171,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         "every attack on the nets of the ablation at epsilon = 0.1",
         (3,),
         cost="68 min of training, 47 min of attacks",
-        algorithm=2,
+        algorithm=3,
     ),
     "adaptive": Experiment(
         "not in the paper",
         "the cascade adaptive beside its members run whole: accuracy, and time on an idle machine",
         (2,),
         cost="41 min of training, 11 min of attacks",
-        algorithm=2,
+        algorithm=3,
     ),
 }

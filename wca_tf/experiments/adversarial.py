@@ -23,7 +23,7 @@ ROWS = (
     Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
 )
 FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the rivals, which have noise before their last features
-# Beside `adaptive`, which has no attack towards each other class: on such nets it may be the strongest.
+# Beside `adaptive`, which has the same with 20 steps on nets without their noise: on such nets it may be the strongest.
 TARGETED = {"tiny": "multi_targeted:steps=3", "small": "multi_targeted:steps=20", "paper": "multi_targeted"}
 CHART = ("clean", PGD, WORST, TWIN)  # the columns of the chart
 

@@ -14,7 +14,7 @@ from wca_tf.experiments.tables import Table
 EPSILON = 0.1
 BALL = (
     *("fgsm", "pgd", "pgd:steps=40", "margin", "z_margin", "z_margin:restarts=10", "apgd_ce", "apgd_dlr", "auto_rand"),
-    *("transfer", "transfer:source_objective=dlr", "square", "adaptive"),
+    *("multi_targeted", "transfer", "transfer:source_objective=dlr", "square", "adaptive"),
 )
 COMPARED = ("z_margin:restarts=10", "adaptive")  # each beside the worst case of all other attacks in the ball
 PIXEL_BY_MARGIN = "n_pixel:objective=margin:population=100:generations=80"

@@ -46,12 +46,12 @@ TRAINED_ONCE = ("cifar10",)
 ATTACKS = {
     "tiny": "pgd:steps=3:norm=l2,cw:steps=10:searches=2:learning_rate=0.1",
     "small": "pgd:steps=40:norm=l2,apgd_ce:steps=50:norm=l2,margin:steps=40:norm=l2,z_margin:steps=40:norm=l2,"
-    "cw:steps=50:learning_rate=0.1:searches=3:initial_constant=0.1",
+    "multi_targeted:steps=20:norm=l2,cw:steps=50:learning_rate=0.1:searches=3:initial_constant=0.1",
     "paper": "pgd:steps=40:norm=l2,apgd_ce:norm=l2,adaptive:norm=l2,cw:steps=200:learning_rate=0.1:searches=6",
 }
 ATTACKS_IN_LINF = {
     "tiny": "pgd:steps=3",
-    "small": "pgd:steps=40,margin:steps=40,z_margin:steps=40",
+    "small": "pgd:steps=40,margin:steps=40,z_margin:steps=40,multi_targeted:steps=20",
     "paper": "pgd:steps=40,adaptive",
 }
 # On nets with noise besides: it raises the logarithm of the chance of an error.
