@@ -91,7 +91,7 @@ LINF = (
     "square:queries=12",
     "square:queries=12:fresh=true",
     "random_sampling:points=12",
-    "adaptive:steps=3:apgd_steps=3:queries=8",
+    "adaptive:steps=3:apgd_steps=3:class_steps=2:queries=8",
     "cw:steps=6:searches=2:learning_rate=0.05:initial_constant=0.1",
     "n_pixel:population=8:generations=3",
     "n_pixel:objective=margin:population=8:generations=3",

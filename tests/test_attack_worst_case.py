@@ -158,7 +158,7 @@ def test_more_starts_of_z_margin_leave_no_image_better(target, labelled):
     assert np.all(more[0] <= once[0] + 1.5 / CHEAP_DRAWS) and np.mean(more[0]) < np.mean(once[0])
 
 
-CASCADE = "adaptive:steps=5:apgd_steps=5:queries=30"
+CASCADE = "adaptive:steps=5:apgd_steps=5:class_steps=3:queries=30"
 
 
 @pytest.mark.slow

@@ -40,9 +40,9 @@ BUDGETS: dict[str, Budget] = {
             "square": "square:queries=50",
             "cw": "cw:steps=10:searches=2:learning_rate=0.1",
             "n_pixel": "n_pixel:population=20:generations=2",
-            "adaptive": "adaptive:steps=10:apgd_steps=10:queries=50",
+            "adaptive": "adaptive:steps=10:apgd_steps=10:class_steps=5:queries=50",
         },
-        ("z_margin:steps=10", "adaptive:steps=10:apgd_steps=10:queries=50"),
+        ("z_margin:steps=10", "adaptive:steps=10:apgd_steps=10:class_steps=5:queries=50"),
         {
             "square": "square:queries=100",
             "n_pixel": "n_pixel:objective=margin:population=10:generations=5",
