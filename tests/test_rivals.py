@@ -362,7 +362,8 @@ def test_each_defence_is_trained_on_attacked_images_attacked_and_exported(text, 
     more = {"adversarial": "ct_at", "adversarial_attack": "fgsm_rs:eot_samples=1", "adversarial_epsilon": "0.1"}
     enough = text.replace("=8", "=16").replace("=4", "=16")  # digits have ten classes
     assert trained(command, tmp_path / "net", enough, **more)["ce"] > 0
-    shared = ("--attacks=pgd:steps=2,adaptive:steps=2:apgd_steps=4:class_steps=2:queries=5", "--num_examples=10", "--eot_samples=2")
+    attacks = "--attacks=pgd:steps=2,adaptive:steps=2:apgd_steps=4:class_steps=2:queries=5"
+    shared = (attacks, "--num_examples=10", "--eot_samples=2")
     done = command("evaluate", f"--model_dir={tmp_path / 'net'}", f"--report_dir={tmp_path / 'report'}", *shared)
     assert done.code == 0 and "worst case" in done.out, done.err
     done = command("export", f"--model_dir={tmp_path / 'net'}", f"--export_dir={tmp_path / 'served'}")
