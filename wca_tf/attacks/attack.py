@@ -189,8 +189,8 @@ class Round(NamedTuple):
     Attributes:
         attack: the attack.
         times: how many times it runs, with other random numbers each time.
-        rivals: 0 to move away from the label; k to run `times` times towards each of k other classes. The class with
-            the largest logit is the first.
+        rivals: 0 to move away from the label; k to run `times` times towards each of k other classes, the class of the
+            largest logit first.
     """
 
     attack: BallAttack
@@ -199,7 +199,7 @@ class Round(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """The number of passes of an image that no member breaks: those of the attack, of its judge, and of ranking."""
+        """The number of passes of an image that survives: of the attack, one to judge, and one to rank the classes."""
         return (self.attack.passes + 1 + (self.rivals > 0)) * self.times * max(self.rivals, 1)
 
 
