@@ -194,12 +194,8 @@ def test_adaptive_spends_nothing_on_lost_images():
     assert rows[8] == 0 and rows[4] == rows[0] / 2 > 0
 
 
-def trap_net():
-    return RandomNetTarget(lambda images, _: trap(images), noise_free_logits=trap)
-
-
 def kinds(attack, target):
-    """(class, what is climbed) of each member."""
+    """(class, what is climbed, number of rivals) of each member."""
     return [
         (type(member).__name__, getattr(member, "source_objective", member.gradient_objective), rivals)
         for member, _, rivals in attack.rounds(target)
@@ -229,6 +225,10 @@ def trap(images):
     signs = tf.repeat(tf.reshape([1.0, -1.0, 1.0, -1.0], [4, 1, 1]), 4, axis=1)  # rows alternate
     along = tf.reduce_mean((images - 0.5) * signs, axis=[1, 2, 3]) / 0.1  # -1 to 1 in the ball of radius 0.1
     return tf.stack([tf.zeros_like(along), 0.5 * along - 1, -4 * along - 3], axis=1)
+
+
+def trap_net():
+    return RandomNetTarget(lambda images, _: trap(images), noise_free_logits=trap)
 
 
 @pytest.mark.parametrize("text", ["margin", "apgd_dlr", "apgd_ce:objective=margin", "square:queries=300"])
