@@ -12,6 +12,8 @@ from golden import PARTS, machine
 HERE = Path(__file__).parent
 QUICK = ("export",)
 TOLERANCE = 1e-4  # on another machine, whose sums round otherwise
+# With noise inside the net, these choose by counts of draws: on another machine a last bit turns a draw, and a choice.
+CHOOSE_BY_DRAWS = ("pgd_restarts", "apgd_ce", "apgd_dlr", "auto_rand", "adaptive")
 
 
 def leaves(value, path=""):
@@ -36,11 +38,25 @@ def differences(found, golden, exact):
     return sorted(lines)
 
 
+def without_choices(numbers):
+    """The numbers of the clean images, and of the attacks that choose nothing by counted draws."""
+    kept = {}
+    for norm, found in numbers.items():
+        rows = [n for n, attack in enumerate(found["attacks"]) if attack["name"].split(":")[0] not in CHOOSE_BY_DRAWS]
+        images = {key: [found["images"][key][n] for n in (0, *(row + 1 for row in rows))] for key in found["images"]}
+        kept[norm] = {"clean": found["clean"], "attacks": [found["attacks"][n] for n in rows], "images": images}
+    return kept
+
+
 @pytest.mark.parametrize("part", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in PARTS])
 def test_golden_numbers_are_what_they_were(part, tmp_path):
     subprocess.run([sys.executable, HERE / "golden.py", tmp_path, part], check=True, timeout=600)
     found, golden = (json.loads((path / f"{part}.json").read_text()) for path in (tmp_path, HERE / "golden"))
-    assert differences(found["numbers"], golden["numbers"], exact=golden["machine"] == machine()) == []
+    exact = golden["machine"] == machine()
+    numbers = [found["numbers"], golden["numbers"]]
+    if part == "attacks_noise_inside" and not exact:
+        numbers = list(map(without_choices, numbers))
+    assert differences(*numbers, exact=exact) == []
 
 
 def test_a_difference_is_seen_to_the_bit_here_and_beyond_the_tolerance_elsewhere():
