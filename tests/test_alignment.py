@@ -359,3 +359,9 @@ def test_every_form_trains_with_penalty_and_constraint(alignment, regularizer):
         before = now if before is None else before
     if regularizer == "penalty":
         assert now > before
+
+
+def test_the_share_in_common_is_told_from_1_in_float64():
+    scale = np.array([[1e4, 0.0], [1e4, 1.0]])  # 1ᵀK1 = 4e8 + 1, C tr K = 4e8 + 2
+    assert np.isclose(1 - covariance.common_noise_share(scale), 1 / (4e8 + 2), rtol=1e-6)
+    assert covariance.common_noise_share(scale.astype(np.float32)) == 1

@@ -62,7 +62,7 @@ def noise_numbers(run: Run, directory: ModelDirectory) -> dict[str, float]:
         return {MARGIN: margin}
     pairs = covariance.logit_difference_scale(scale).numpy()[np.triu_indices(len(scale), 1)]
     of_logits = np.linalg.norm(scale.numpy(), axis=1)
-    common = float(covariance.common_noise_share(scale))
+    common = float(covariance.common_noise_share(tf.cast(scale, tf.float64)))  # it may be within 1e-8 of 1
     geometric = {DEVIATION: _geometric_mean(of_logits), PAIRS: _geometric_mean(pairs)}
     return {**geometric, LEAST: float(pairs.min()), MARGIN: margin, COMMON: common, RATIO: deviation / margin}
 
