@@ -59,6 +59,16 @@ def test_golden_numbers_are_what_they_were(part, tmp_path):
     assert differences(*numbers, exact=exact) == []
 
 
+def test_another_machine_compares_each_attack_that_chooses_nothing_by_draws():
+    golden, found = (json.loads((HERE / "golden" / "attacks_noise_inside.json").read_text())["numbers"] for _ in "ab")
+    names = [attack["name"].split(":")[0] for attack in golden["linf"]["attacks"]]
+    for name in ("apgd_ce", "adaptive"):
+        found["linf"]["images"]["probability_correct"][1 + names.index(name)][0] += 0.1  # the first row is of no attack
+    assert differences(without_choices(found), without_choices(golden), exact=False) == []
+    found["linf"]["images"]["probability_correct"][1 + names.index("square")][0] += 0.1
+    assert len(differences(without_choices(found), without_choices(golden), exact=False)) == 1
+
+
 def test_a_difference_is_seen_to_the_bit_here_and_beyond_the_tolerance_elsewhere():
     golden = {"a": [1.0, None], "sha256": "x"}
     assert differences(golden, golden, exact=True) == []
