@@ -43,6 +43,7 @@ def reproduce(run: Run) -> Table:
         f"n pixels: the paper's rule, {rule}; the paper allows 1,000 generations",
         "median generations: after how many the search of an image ended, by the rule or by its limit; at most: of all "
         "images. Where it is the limit, the paper's number is of a longer search",
+        "found: the share of images where the search of C&W ended with an image that it counts as misclassified",
         f"n pixels, margin: {ON_MARGIN[run.config.scale]}, which ends no search early",
     ]
     bar_chart(table, run.report_dir, "cw_and_pixels", ("paper, CIFAR-10", f"here, {dataset}"))
@@ -53,8 +54,13 @@ def _rows(run: Run) -> dict[str, tuple[str, float | None]]:
     """Return for each row its attack as written, and the paper's accuracy of WCA-Net in %, if it has one."""
     scale = run.config.scale
     cw = {f"C&W, kappa {kappa}": (f"{CARLINI_WAGNER[scale]}:confidence={kappa}", value) for kappa, value in CW.items()}
-    pixels = {f"{n} pixels": (f"{PAPERS_RULE[scale]}:pixels={n}", value) for n, value in PIXELS.items()}
-    return {**cw, **pixels, **{f"{n} pixels, margin": (f"{ON_MARGIN[scale]}:pixels={n}", None) for n in PIXELS}}
+    pixels = {_pixels(n): (f"{PAPERS_RULE[scale]}:pixels={n}", value) for n, value in PIXELS.items()}
+    return {**cw, **pixels, **{f"{_pixels(n)}, margin": (f"{ON_MARGIN[scale]}:pixels={n}", None) for n in PIXELS}}
+
+
+def _pixels(number: int) -> str:
+    """Return a number of pixels in words."""
+    return f"{number} pixel" if number == 1 else f"{number} pixels"
 
 
 def _add_columns(run: Run, dataset: str, label: str, variant: str, table: Table) -> None:
@@ -69,7 +75,8 @@ def _add_columns(run: Run, dataset: str, label: str, variant: str, table: Table)
         entry = evaluated.entry(written)
         table.add(row, f"{label}, median l2", text=distance_text(entry["distortion"]["l2"]["median"]))
         if entry["found"]:
-            table.add(row, f"{label}, found", entry["found"])
+            # As text: the bar chart is of accuracy alone.
+            table.add(row, f"{label}, found", text=f"{100 * entry['found']['value']:.0f} %")
         if entry["generations"]:
             table.add(
                 row, f"{label}, median generations", text="{median:g}, at most {max:g}".format_map(entry["generations"])
