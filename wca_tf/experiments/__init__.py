@@ -140,7 +140,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         (3,),
         full=("fashion_mnist",),
         choice=(),
-        cost="1.8 h of training, 1.3 h of attacks, with one core",
+        cost="1.8 h of training, 2.1 h of attacks, with one core",
     ),
     "defences": Experiment(
         "Table 3, and more",

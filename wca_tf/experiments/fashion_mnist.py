@@ -3,7 +3,8 @@
 from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import Series, bars, curves, legend, panels, save
-from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS
+from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS, EPSILON
+from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Cell, Table, in_points
 
@@ -12,7 +13,7 @@ PAPERS_RADIUS = "0.3"  # of the paper's Fashion-MNIST numbers, by its section 4.
 # By the paper's protocol: one draw for each image.
 DRAWN = {"fgsm": "FGSM", "pgd": "PGD-10", "pgd:steps=40": "PGD-40"}
 # As expected accuracy. "z_margin:steps=10" beside "pgd" compares the objectives at equal steps.
-WORST, QUERIES = "worst case, expected", "worst case, 100 queries"
+WORST, QUERIES, NOISE_OFF = "worst case, expected", "worst case, 100 queries", "worst case, noise off"
 # README's picture: the columns that it shows, by their names there, at these radii.
 PICTURE = {"PGD-10": "the usual protocol: PGD, one draw", WORST: "worst case", QUERIES: "worst case, asked 100 times"}
 PICTURE_RADII = ("8/255", "0.1")
@@ -55,6 +56,7 @@ def reproduce(run: Run) -> Table:
             pgd[label].append((radius, evaluated.number("pgd", radius)["value"]))
             worst[label].append((radius, left["value"]))
     table.notes = [*run.notes(dataset, ABLATION_LABELS, ["adaptive"]), *NOTES, *_gains(worst_cases)]
+    table.notes += _add_noise_off(table, run, attacks, worst_cases)
     figure, axes = panels(2)
     curves(axes[0], pgd, "PGD-10, the paper's protocol", "epsilon", logarithmic=False)
     curves(axes[1], worst, "worst case of all attacks, expected", "epsilon", logarithmic=False)
@@ -72,6 +74,24 @@ def _gains(worst_cases: dict[tuple[str, str], Judgement]) -> list[str]:
         gains = {radius: worst_cases[label, radius].less(worst_cases[plain, radius]) for radius in RADII}
         told = [f"{in_points(gain)} at {radius}" for radius, gain in gains.items()]
         notes.append(f"worst case of {label} less {plain}, in points, paired over the images: {', '.join(told)}")
+    return notes
+
+
+def _add_noise_off(
+    table: Table, run: Run, attacks: list[str], worst_cases: dict[tuple[str, str], Judgement]
+) -> list[str]:
+    """Fill the column of the nets with their noise off, at the smallest radius; return notes on what noise adds."""
+    [dataset] = run.datasets
+    plain, *noisy = ABLATION_LABELS
+    notes = []
+    for label, variant in noisy:
+        twin = without_noise(run, load_net(run, run.trained(dataset, variant)), attacks, EPSILON)
+        off = twin.worst_judgement(attacks, RADII[EPSILON])
+        table.add(f"{label}, {EPSILON}", NOISE_OFF, off.n_query_accuracy(1))
+        adds = in_points(worst_cases[label, EPSILON].less(off))
+        keeps = in_points(off.less(worst_cases[plain[0], EPSILON]))
+        notes.append(f"worst case of {label} less the same net with its noise off, in points: {adds} at {EPSILON}")
+        notes.append(f"worst case of {label} with its noise off less {plain[0]}, in points: {keeps} at {EPSILON}")
     return notes
 
 

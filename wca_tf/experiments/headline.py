@@ -15,6 +15,7 @@ from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import IN_TRAINING_NOTE, add_noise_in_training
 from wca_tf.experiments.paper import CONTROLS, EPSILON, RADII, STRONGER, Row
+from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, by_seed, in_points
 from wca_tf.runs.model_dir import ModelDirectory
@@ -26,6 +27,8 @@ AIRBENCH = Row("No Defense, airbench's recipe", "none_airbench")  # each length 
 # About 15, 30 and 45 minutes on two cores at --scale=small. The last is attacked as the other nets are.
 AIRBENCH_EPOCHS = {"tiny": (1, 2), "small": (8, 16, 24), "paper": (8, 16)}
 SMALLER_RADII = honest.SMALLER["cifar10"]
+OFF_RADIUS = SMALLER_RADII[0]  # the noise is switched off at the radius at which most is left
+NOISE_OFF, NOISE_ADDS = f"worst case at {OFF_RADIUS}, noise off", f"noise adds at {OFF_RADIUS}"
 ALL_IMAGES = {"clean": "clean, all images", "pgd": "pgd, all images"}
 
 
@@ -54,6 +57,8 @@ def reproduce(run: Run) -> Table:
         "the schedule ends with the run",
         "all images: of the test set, one draw of the noise",
         honest.smaller_note(run),
+        "noise off: the same net without its noise; noise adds: the worst case with it less that without it, paired "
+        "over the images",
         IN_TRAINING_NOTE,
         *run.notes(dataset, [AIRBENCH], [], epochs=AIRBENCH_EPOCHS[run.config.scale][-1]),
         *run.notes(dataset, [LONGER], [], epochs=2 * net.epochs),
@@ -86,7 +91,7 @@ def _kept(run: Run, table: Table, dataset: str, row: Row, changes: dict[str, Any
 
 
 def _asked(run: Run) -> list[Any]:
-    return [SMALLER_RADII, honest.at_smaller(run)]
+    return [SMALLER_RADII, honest.at_smaller(run), NOISE_OFF]
 
 
 def _keep_airbench(run: Run, table: Table, dataset: str) -> None:
@@ -125,6 +130,11 @@ def _add_row(run: Run, dataset: str, row: Row, changes: dict[str, Any], label: s
     numbers = _add_length(run, dataset, row, changes, label, table)
     judgements = honest.add_smaller_radii(table, label, run, path, SMALLER_RADII)
     numbers |= {honest.SMALLER_WORST.format(each): found.n_query_accuracy(1) for each, found in judgements.items()}
+    if row.variant == DEFENDED.variant:
+        off = without_noise(run, load_net(run, path), honest.at_smaller(run), OFF_RADIUS)
+        left = off.worst_judgement(honest.at_smaller(run), RADII[OFF_RADIUS])
+        table.add(label, NOISE_OFF, left.n_query_accuracy(1))
+        table.add(label, NOISE_ADDS, text=f"{in_points(judgements[OFF_RADIUS].less(left))} points")
     add_noise_in_training(table, label, ModelDirectory(path))
     judgements[EPSILON] = run.evaluated_at(path, attacks).worst_judgement(attacks, RADII[EPSILON])
     numbers[honest.WORST] = judgements[EPSILON].n_query_accuracy(1)
