@@ -180,7 +180,7 @@ def _attack_all(
 ) -> Outcome:
     """Return the outcome of the attack on all examples. It is recorded every few seconds."""
     radius = f" {trial.epsilon:.4g}" if trial.attack and trial.epsilon is not None else ""
-    progress.set_description(described[0] + radius, refresh=False)
+    progress.set_description(described[0] + radius)  # shown at once: a batch may take minutes
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
     size = settings.batch_size if nets[0].own_draws else _size_in_blocks(settings.batch_size)
