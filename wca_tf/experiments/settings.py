@@ -69,7 +69,6 @@ SMALL_SETS: dict[str, Changes] = {
 SMALL_IN_SECONDS = ("fashion_mnist", "mnist", *LARGER)
 SMALL_ADVERSARIAL: Changes = {"epochs": 5, "max_train_examples": 10_000}
 SMALL_FAST: Changes = {"adversarial_attack": TWO_STEPS, "epochs": 15}  # as many epochs as Wong et al. (2020)
-FAST_RESNET18: Changes = {"epochs": 8}  # about an hour on two cores
 NARROW_CIFAR10: Changes = {"backbone": NARROW, "batch_size": 128, "augmentation": "crop_flip"}
 SMALL_PLANE: Changes = {"epochs": 5}
 SMALL_CERTIFIED: Changes = {"epochs": 3, "learning_rate_schedule": "cosine", "validation_split": 0.0}
@@ -140,7 +139,7 @@ def _small(dataset: str, variant: str) -> Changes:
     if variant.startswith("aligned"):
         return {**changes, **given, **(SMALL_ALIGNED_CIFAR10 if dataset == "cifar10" else SMALL_ALIGNED)}
     if variant in OWN_RECIPES:
-        return {**changes, **given, **(FAST_RESNET18 if variant.startswith("fast") else {})}
+        return {**changes, **given}
     if dataset not in SMALL_IN_SECONDS:
         return {**changes, **_small_minutes(dataset, variant, given)}
     if variant.startswith("rival"):

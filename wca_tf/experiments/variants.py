@@ -79,7 +79,7 @@ VARIANTS["fast_none"] = {
 }
 VARIANTS["fast_wca"] = {
     **VARIANTS["fast_none"],
-    "defence": "wca:backbone_decay=5e-4",
+    "defence": "wca:backbone_decay=5e-4:feature_dim=512",
     "adversarial_attack": "fgsm_rs",
     # With WCA's noise, momentum at 0.2 ended in noise that all classes share, and a net that did not learn.
     "optimizer": "adam",
