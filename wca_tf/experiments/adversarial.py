@@ -1,14 +1,16 @@
 """Fast adversarial training by one or two gradient steps, without and with noise: what is left in the worst case."""
 
+import dataclasses
 from functools import partial
+from typing import Any
 
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CONTROLS, EPSILON, Row
 from wca_tf.experiments.rivals import BUDGET, FEW_IMAGES
-from wca_tf.experiments.run import Run
-from wca_tf.experiments.tables import Table
+from wca_tf.experiments.run import OTHER_SEEDS, Run
+from wca_tf.experiments.tables import Table, by_seed
 from wca_tf.runs.model_dir import ModelDirectory
 
 PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by PGD
@@ -23,19 +25,23 @@ ROWS = (
     Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
 )
 FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the rivals, which have noise before their last features
+SEEDED = ("none_at", "at", "ct_at")  # trained three times: the net without noise, and those with WCA's
+OF_SEEDS = ("clean", PGD, WORST, TWIN)  # the columns of the row for all seeds
 # Beside `adaptive`, which has the same with 20 steps on nets without their noise: on such nets it may be the strongest.
 TARGETED = {"tiny": "multi_targeted:steps=3", "small": "multi_targeted:steps=20", "paper": "multi_targeted"}
 CHART = ("clean", PGD, WORST, TWIN)  # the columns of the chart
 
 
 def reproduce(run: Run) -> Table:
-    """Return a table with a row per net. Each net was trained once."""
+    """Return a table with a row per net. Those of `SEEDED` are trained with several seeds, the others once."""
     [dataset] = run.datasets
     table = Table(f"Fast adversarial training on {dataset}, epsilon = {EPSILON}", [])
     targeted = TARGETED[run.config.scale]
     for row in ROWS:
         net, fill = run.net(dataset, row.variant), partial(_add_row, run, dataset, row, row.label)
         kept_rows(run, table, row.label, [net], fill, targeted)
+        if row.variant in SEEDED:
+            _add_seeds(run, table, dataset, row)
         if row.variant == "none_at":
             kept_rows(run, table, FEW, [net], partial(_add_row, run, dataset, row, FEW), [targeted, BUDGET])
     small = run.net(dataset, "none_at").backbone
@@ -49,17 +55,32 @@ def reproduce(run: Run) -> Table:
         "epochs: the one that is judged, by PGD on training images, of those that were trained; catastrophic "
         "overfitting ends a run before its last epoch",
         f"{TWIN}: the same net without its noise, under its own worst case",
-        "each net was trained once",
+        "seeds: nets that differ in their seed alone; the other nets were trained once",
         *run.notes(dataset, ROWS, ["adaptive"]),
     ]
     bar_chart(table, run.report_dir, "adversarial", ("paper, CIFAR-10", f"here, {dataset}"), CHART)
     return table
 
 
-def _add_row(run: Run, dataset: str, row: Row, label: str, table: Table) -> None:
-    """Train a net and fill its row."""
-    path = run.trained(dataset, row.variant)
-    papers_pgd = row.paper[2] if row.paper else None
+def _add_seeds(run: Run, table: Table, dataset: str, row: Row) -> None:
+    """Fill a row for each other seed of a net, and one for all seeds."""
+    labels = [row.label]
+    for seed in OTHER_SEEDS:
+        labels.append(f"{row.label}, seed {seed}")
+        net = dataclasses.replace(run.net(dataset, row.variant), seed=seed)
+        fill = partial(_add_row, run, dataset, row, labels[-1], seed=seed)
+        kept_rows(run, table, labels[-1], [net], fill, TARGETED[run.config.scale])
+    for column in OF_SEEDS:
+        cells = [table.rows.get(label, {}).get(column) for label in labels]
+        numbers = [cell.measured for cell in cells if cell and cell.measured]
+        if len(numbers) == len(labels):  # no net diverged
+            table.add(f"{row.label}, {len(labels)} seeds", column, text=by_seed(numbers))
+
+
+def _add_row(run: Run, dataset: str, row: Row, label: str, table: Table, **changes: Any) -> None:
+    """Train a net, with `changes` to its TrainConfig, and fill its row."""
+    path = run.trained(dataset, row.variant, **changes)
+    papers_pgd = row.paper[2] if row.paper and not changes else None
     add_judged_row(table, run, label, path, papers_pgd, [TARGETED[run.config.scale]], few=label == FEW)
     directory = ModelDirectory(path)
     table.add(label, "epochs", text=f"{directory.best_epoch()['epoch']:.0f} of {len(directory.read_metrics())}")
