@@ -36,7 +36,7 @@ from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
 from wca_tf.experiments.rivals import NOISE_IMAGES, RIVALS, load_net, noise_over_margin
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import differences, train_changes
-from wca_tf.experiments.tables import Cell, Table, load_table, write_table
+from wca_tf.experiments.tables import Cell, Table, add_all_seeds, load_table, write_table
 from wca_tf.experiments.variants import OWN_RECIPES, PAPER, VARIANTS
 from wca_tf.gaussian.margins import nearest_difference
 from wca_tf.nets.targets import is_gaussian
@@ -825,3 +825,15 @@ def test_an_experiment_whose_data_are_absent_is_skipped_and_keeps_its_table(two_
     reproduce(dataclasses.replace(ask(directory, "ablation"), report_dir=str(tmp_path / "all" / "ablation")))
     page = index_page(tmp_path / "all", each_experiment(config), {"ablation": f"skipped: {absent['ablation']}"})
     assert "skipped: expected TFDS data" in page and '<section id="ablation">' in page and "to come" in page
+
+
+def test_the_row_of_all_seeds_has_the_columns_that_every_seed_has():
+    table, labels = Table("", []), ["net", "net, seed 1", "net, seed 2"]
+    for label, value in zip(labels, (0.5, 0.52, 0.48), strict=True):
+        table.add(label, "clean", {"value": value, "low": 0.0, "high": 1.0})
+    table.add("net", "noise off", {"value": 0.4, "low": 0.0, "high": 1.0})  # the other seeds have no such number
+    table.add("net, seed 2", "epochs", text="2 of 2")
+    add_all_seeds(table, "net", labels, ["clean", "noise off", "epochs"])
+    assert {name: cell.text for name, cell in table.rows["net, 3 seeds"].items()} == {
+        "clean": "mean 50.0, each 50.0, 52.0, 48.0"
+    }

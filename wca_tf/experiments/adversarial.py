@@ -10,7 +10,7 @@ from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CONTROLS, EPSILON, Row
 from wca_tf.experiments.rivals import BUDGET, FEW_IMAGES
 from wca_tf.experiments.run import OTHER_SEEDS, Run
-from wca_tf.experiments.tables import Table, by_seed
+from wca_tf.experiments.tables import Table, add_all_seeds
 from wca_tf.runs.model_dir import ModelDirectory
 
 PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by PGD
@@ -26,10 +26,9 @@ ROWS = (
 )
 FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the rivals, which have noise before their last features
 SEEDED = ("none_at", "at", "ct_at")  # trained three times: the net without noise, and those with WCA's
-OF_SEEDS = ("clean", PGD, WORST, TWIN)  # the columns of the row for all seeds
 # Beside `adaptive`, which has the same with 20 steps on nets without their noise: on such nets it may be the strongest.
 TARGETED = {"tiny": "multi_targeted:steps=3", "small": "multi_targeted:steps=20", "paper": "multi_targeted"}
-CHART = ("clean", PGD, WORST, TWIN)  # the columns of the chart
+COLUMNS = ("clean", PGD, WORST, TWIN)  # of the chart, and of the row for all seeds
 
 
 def reproduce(run: Run) -> Table:
@@ -58,7 +57,7 @@ def reproduce(run: Run) -> Table:
         "seeds: nets that differ in their seed alone; the other nets were trained once",
         *run.notes(dataset, ROWS, ["adaptive"]),
     ]
-    bar_chart(table, run.report_dir, "adversarial", ("paper, CIFAR-10", f"here, {dataset}"), CHART)
+    bar_chart(table, run.report_dir, "adversarial", ("paper, CIFAR-10", f"here, {dataset}"), COLUMNS)
     return table
 
 
@@ -70,11 +69,7 @@ def _add_seeds(run: Run, table: Table, dataset: str, row: Row) -> None:
         net = dataclasses.replace(run.net(dataset, row.variant), seed=seed)
         fill = partial(_add_row, run, dataset, row, labels[-1], seed=seed)
         kept_rows(run, table, labels[-1], [net], fill, TARGETED[run.config.scale])
-    for column in OF_SEEDS:
-        cells = [table.rows.get(label, {}).get(column) for label in labels]
-        numbers = [cell.measured for cell in cells if cell and cell.measured]
-        if len(numbers) == len(labels):  # no net diverged
-            table.add(f"{row.label}, {len(labels)} seeds", column, text=by_seed(numbers))
+    add_all_seeds(table, row.label, labels, COLUMNS)
 
 
 def _add_row(run: Run, dataset: str, row: Row, label: str, table: Table, **changes: Any) -> None:

@@ -13,7 +13,7 @@ from wca_tf.experiments.noise_numbers import COMMON, RATIO, noise_numbers, numbe
 from wca_tf.experiments.paper import RADII
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
-from wca_tf.experiments.tables import Table, by_seed
+from wca_tf.experiments.tables import Table, add_all_seeds
 from wca_tf.nets.targets import has_noise
 from wca_tf.runs.model_dir import ModelDirectory
 
@@ -47,11 +47,9 @@ def add_seeds(table: Table, run: Run, dataset: str, form: Form) -> dict[str, lis
         Where the noise of the first net went, as `noise_over_training` has it.
     """
     label = f"{dataset}, {form.label}"
-    found = [_kept(run, table, dataset, form, f"{label}, seed {seed}", seed) for seed in SEEDS]
-    for column in OF_SEEDS:
-        numbers = [net[column] for net in found if column in net]
-        if len(numbers) == len(SEEDS):  # no net diverged
-            table.add(f"{label}, {len(SEEDS)} seeds", column, text=by_seed(numbers))
+    labels = [f"{label}, seed {seed}" for seed in SEEDS]
+    found = [_kept(run, table, dataset, form, each, seed) for each, seed in zip(labels, SEEDS, strict=True)]
+    add_all_seeds(table, label, labels, OF_SEEDS)
     adversarial = form._replace(variant=f"{form.variant}_at")
     _kept(run, table, dataset, adversarial, f"{label}, AT")
     return {metric: found[0].get(metric, []) for metric in NOISE}
@@ -64,7 +62,7 @@ def noise_over_training(directory: ModelDirectory) -> dict[str, list[float]]:
 
 
 def _kept(run: Run, table: Table, dataset: str, form: Form, label: str, seed: int = 0) -> dict[str, Any]:
-    """Fill a row, or take it from an earlier run; return what `_add_row` does."""
+    """Fill a row, or take it from an earlier run; return what `_add_row` does, or nothing if training diverged."""
     changes = {**form.changes, **({"seed": seed} if seed else {})}  # the name of the net with seed 0 has no seed
     net = dataclasses.replace(run.net(dataset, form.variant), **changes)
     fill = partial(_add_row, run, dataset, form.variant, changes, label)
@@ -75,7 +73,7 @@ def _add_row(run: Run, dataset: str, variant: str, changes: dict[str, Any], labe
     """Train a net and fill its row; a run that diverges leaves a row that says so.
 
     Returns:
-        The numbers of `OF_SEEDS`, and where the noise went, as `noise_over_training` has it.
+        Where the noise went, as `noise_over_training` has it.
     """
     try:
         path = run.trained(dataset, variant, **changes)
@@ -89,9 +87,7 @@ def _add_row(run: Run, dataset: str, variant: str, changes: dict[str, Any], labe
     table.add(label, "epochs", text=f"{kept:.0f} of {trained}")
     for column, value in noise_numbers(run, directory).items():
         table.add(label, column, text=number_text(column, value))
-    cells = table.rows[label]
-    numbers = {column: cells[column].measured for column in OF_SEEDS if column in cells}
-    return {**numbers, **noise_over_training(directory)}
+    return noise_over_training(directory)
 
 
 def _add_smaller_radii(table: Table, run: Run, label: str, path: Path) -> None:

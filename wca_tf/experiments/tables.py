@@ -110,6 +110,15 @@ def by_seed(numbers: Sequence[Number]) -> str:
     return f"mean {sum(shares) / len(shares):.1f}, each {', '.join(f'{share:.1f}' for share in shares)}"
 
 
+def add_all_seeds(table: Table, label: str, of_seeds: Sequence[str], columns: Sequence[str]) -> None:
+    """Fill a row for all seeds of a net, in the columns that the rows `of_seeds` all have a number in."""
+    for column in columns:
+        cells = [table.rows.get(row, {}).get(column, Cell()) for row in of_seeds]
+        numbers = [cell.measured for cell in cells if cell.measured]
+        if len(numbers) == len(of_seeds):  # no net diverged
+            table.add(f"{label}, {len(of_seeds)} seeds", column, text=by_seed(numbers))
+
+
 def load_table(directory: Path) -> Table | None:
     """Return the table of a directory's table.json; `None` where there is no such file.
 

@@ -53,6 +53,8 @@ NETS: list[tuple[str, dict[str, Any]]] = [
 
 def main() -> None:
     """Run the command of the arguments."""
+    if len(sys.argv) != {"export": 4, "import": 6}.get(sys.argv[1] if sys.argv[1:] else ""):
+        raise SystemExit(__doc__)
     command, data_dir, jobs, *places = sys.argv[1:]
     models_dir = places[1] if places else ""
     asked = {"models_dir": models_dir, "report_dir": jobs, "tfds_data_dir": data_dir}
@@ -66,10 +68,10 @@ def main() -> None:
         config = dataclasses.replace(run.net("cifar10", variant), **changes)
         training, _ = every.split_validation(config.validation_split, config.seed)
         path = run.model_dir("cifar10", variant, **changes)
-        model = new_model(config, training)
         if command == "export":
-            write_job(Path(jobs), path.name, config, model, len(training))
-        elif not ModelDirectory(path).last.exists():
+            write_job(Path(jobs), path.name, config, new_model(config, training), len(training))
+        elif Path(places[0], f"{path.name}.bin").exists() and not ModelDirectory(path).last.exists():
+            model = new_model(config, training)
             take_trained(Path(jobs), Path(places[0]), path, config, model, training)
 
 
@@ -142,6 +144,8 @@ def take_trained(
         size = int(np.prod(shape)) * dtype.itemsize
         weight.assign(np.frombuffer(stored[position : position + size], dtype).astype(np.float32).reshape(shape))
         position += size
+    if position != len(stored):
+        raise SystemExit(f"expected {position} bytes of weights for {path.name}, received {len(stored)}")
     directory = ModelDirectory(path)
     path.mkdir(parents=True, exist_ok=True)
     directory.write_config(config, training, model)
