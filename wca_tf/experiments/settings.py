@@ -71,7 +71,12 @@ SMALL_ADVERSARIAL: Changes = {"epochs": 5, "max_train_examples": 10_000}
 SMALL_FAST: Changes = {"adversarial_attack": TWO_STEPS, "epochs": 15}  # as many epochs as Wong et al. (2020)
 NARROW_CIFAR10: Changes = {"backbone": NARROW, "batch_size": 128, "augmentation": "crop_flip"}
 SMALL_PLANE: Changes = {"epochs": 5}
-SMALL_CERTIFIED: Changes = {"epochs": 3, "learning_rate_schedule": "cosine", "validation_split": 0.0}
+SMALL_CERTIFIED: Changes = {
+    "epochs": 3,
+    "learning_rate_schedule": "cosine",
+    "validation_split": 0.0,
+    "precision": fast_precision(),
+}
 SMALL_CERTIFIED_CIFAR10: Changes = {**SMALL_CERTIFIED, "epochs": 20}
 SMALL_SMOOTHING_CIFAR10: Changes = {**SMALL_CERTIFIED_CIFAR10, "batch_size": 256, "learning_rate": 2e-3}
 CERTIFIED_TINY: Changes = {"image_size": 12, "epochs": 2}
