@@ -45,7 +45,7 @@ from wca_tf.experiments.certificates_noise import (
 )
 from wca_tf.experiments.charts import Series, curves, legend, panels, plain_numbers, save
 from wca_tf.experiments.kept_rows import kept_rows
-from wca_tf.experiments.run import Run
+from wca_tf.experiments.run import PRECISION, Run
 from wca_tf.experiments.tables import Table, by_seed
 from wca_tf.runs.config import TrainConfig
 
@@ -178,6 +178,7 @@ def _notes(run: Run) -> list[str]:
         f"{WITHOUT_TRAINING}: isotropic noise on the features of {PLAIN}, {DEVIATION_IMAGES[scale] or 'all'} images",
         f"{SMOOTHING}: Cohen et al.'s certificate, {VOTING_DRAWS[scale]:,} draws, α = 0.001; clean is the vote's "
         f"accuracy; {VOTED_IMAGES} images, so ± 20 points; beside it, {SAME_IMAGES}",
+        *([PRECISION] if scale == "small" else []),
         *(_told(dataset, label, net) for dataset, label, net in trained),
     ]
 
