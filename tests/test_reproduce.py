@@ -658,10 +658,10 @@ def test_rows_of_an_older_algorithm_count_only_where_it_says_so(tmp_path, monkey
     path.write_text(json.dumps(stored))
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
-    monkeypatch.setitem(STILL_COUNT, "headline", {"adaptive": 3})  # another older one
+    monkeypatch.setitem(STILL_COUNT, "headline", {"adaptive": (3,)})  # another older one
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
-    monkeypatch.setitem(STILL_COUNT, "headline", {"adaptive": 4})
+    monkeypatch.setitem(STILL_COUNT, "headline", {"adaptive": (3, 4)})
     kept(tmp_path, never)
 
 

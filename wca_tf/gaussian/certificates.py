@@ -1,7 +1,7 @@
 """Lower bounds of P(correct) under every attack in an l2 ball: certificates for Gaussian noise before a linear head.
 
 Logits: h(x) = W (f(x) + z) + b with z ~ N(0, L Lᵀ), so that A = W L is the scale of the logits. The features f are
-K-Lipschitz from l2 to l2: an attack of radius r changes them by `change` = K r at most. a_j = w_y − w_j for each rival
+κ-Lipschitz from l2 to l2: an attack of radius r changes them by `change` = κ r at most. a_j = w_y − w_j for each rival
 j of the label y, and m_j = mu_y − mu_j is its noise-free margin. All arrays are of NumPy, in float64.
 
 C1 (`known_draw_certificate`) holds even when the attacker sees the draw. C2 (`gaussian_shift_certificate`) holds for an
@@ -25,13 +25,13 @@ _ROUNDING = 1e-12
 
 
 def deterministic_certificate(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
-    """Return [B], whether no attack changes the answer of the net without noise: m_j > ‖a_j‖ K r for each rival j.
+    """Return [B], whether no attack changes the answer of the net without noise: m_j > ‖a_j‖ κ r for each rival j.
 
     Args:
         logits: mu [B, C], without noise.
         labels: y [B], whole numbers in [0, C).
         weights: W [C, D].
-        change: K r, the largest change of the features in l2, 0 or more.
+        change: κ r, the largest change of the features in l2, 0 or more.
 
     Raises:
         InputError: a change below 0 or not finite.
@@ -46,9 +46,9 @@ def deterministic_certificate(logits: np.ndarray, labels: np.ndarray, weights: n
 def known_draw_certificate(
     logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, scale: np.ndarray, change: float
 ) -> np.ndarray:
-    """Return C1 [B]: P(correct) with each margin m_j lowered by ‖a_j‖ K r.
+    """Return C1 [B]: P(correct) with each margin m_j lowered by ‖a_j‖ κ r.
 
-    No attack changes the answer under a draw of the noise whose margins are above ‖a_j‖ K r. So the bound holds for
+    No attack changes the answer under a draw of the noise whose margins are above ‖a_j‖ κ r. So the bound holds for
     the mean over draws of the worst attack for each draw.
 
     Args:
@@ -73,9 +73,9 @@ def gaussian_shift_certificate(
     change: float,
     quantiles: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return C2 [B]: Φ(Φ⁻¹(P(correct)) − K r λ_y), for an attacker who does not see the draw.
+    """Return C2 [B]: Φ(Φ⁻¹(P(correct)) − κ r ρ_y), for an attacker who does not see the draw.
 
-    The attack moves the mean of the margins by a vector whose length, in deviations of the noise, is K r λ_y at most
+    The attack moves the mean of the margins by a vector whose length, in deviations of the noise, is κ r ρ_y at most
     (`shift_gain`). By the Neyman-Pearson lemma no event of a Gaussian loses more, as in randomised smoothing (Cohen et
     al., ICML 2019).
 
@@ -96,7 +96,7 @@ def gaussian_shift_certificate(
 
 
 def shift_gain(weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return λ_y [C] for each label: the largest singular value of S^(−1/2) D, with the rows a_j in D, S = Cov(m).
+    """Return ρ_y [C] for each label: the largest singular value of S^(−1/2) M, with the rows a_j in M, S = Cov(m).
 
     It is the largest shift of the margins' mean, in deviations of their noise, by a change of the features of length 1.
     It is Inf where the noise leaves a direction of the margins free. For L of full rank it is 1/σ_min(L) at most.
@@ -141,10 +141,10 @@ def quantile_from_below(logits: np.ndarray, labels: np.ndarray, scale: np.ndarra
 def union_certificate(
     logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, scale: np.ndarray, change: float
 ) -> np.ndarray:
-    """Return [B]: 1 less the sum over rivals of Φ(−(m_j − ‖a_j‖ K r) / σ_j), 0 or more.
+    """Return [B]: 1 less the sum over rivals of Φ(−(m_j − ‖a_j‖ κ r) / σ_j), 0 or more.
 
     It is the proof of Theorem 1 (appendix A) for each rival, before its last step, and a union bound over the rivals.
-    The last step bounds Φ by its steepest slope: with ten classes nothing is left where each ‖a_j‖ K r is above
+    The last step bounds Φ by its steepest slope: with ten classes nothing is left where each ‖a_j‖ κ r is above
     0.28 σ_j. The arguments are those of `known_draw_certificate`, whose bound is never lower.
     """
     _check(change)
@@ -158,7 +158,7 @@ def _distances(rows: np.ndarray) -> np.ndarray:
 
 
 def _raised(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
-    """Return the logits [B, C] with each rival's raised by ‖a_j‖ K r, the most that an attack gains on the label."""
+    """Return the logits [B, C] with each rival's raised by ‖a_j‖ κ r, the most that an attack gains on the label."""
     _check(change)
     return np.asarray(logits, np.float64) + change * _distances(weights)[np.asarray(labels)]
 
