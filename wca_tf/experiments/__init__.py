@@ -146,7 +146,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Table 3, and more",
         "every stochastic defence, without and with adversarial training, beside its net without the noise",
         (37,),
-        cost="10.9 h of training, 18.6 h of attacks, with one core each",
+        cost="10.8 h of training, 18.6 h of attacks, with one core each",
         algorithm=2,
     ),
     "training_length": Experiment(
