@@ -212,11 +212,14 @@ def test_adaptive_takes_the_attacks_that_the_net_allows(target):
     drawn = RandomNetTarget(seeded_net)
     averaged = [("ProjectedGradient", "expected_margin", 0), ("AutoPGD", "dlr", 0)]
     attack.check_target(drawn, random_images(1))  # it finds the number of classes
-    assert kinds(attack, drawn) == [*averaged, ("ProjectedGradient", "expected_margin", 2), *ends]
+    over_draws = ("ProjectedGradient", "expected_margin", 2)
+    assert kinds(attack, drawn) == [*averaged, over_draws, *ends]
     known = RandomNetTarget(seeded_net, noise_free_logits=lambda x: seeded_net(x, make_seed(0)))
     attack.check_target(known, random_images(1))
     of_three = [noise_free[0], ("Transfer", "margin", 2)]
-    assert kinds(attack, known) == [*averaged, *of_three, ("Transfer", "dlr", 0), *ends]
+    assert kinds(attack, known) == [*averaged, *of_three, over_draws, ("Transfer", "dlr", 0), *ends]
+    towards_a_class = [rivals for _, _, rivals in attack.replace(targeted=True).rounds(known)]
+    assert not any(towards_a_class)
     two = tanh_target(classes=2, scale=0.5)
     assert ("AutoPGD", "expected_margin", 0) in kinds(attack, two) and ("Transfer", "dlr", 0) not in kinds(attack, two)
 

@@ -18,6 +18,7 @@ from wca_tf.defences import parse_defence
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, headline
+from wca_tf.experiments import kept_rows as kept_rows_module
 from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected, most_left
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.charts import curves, panels, plain_numbers, save
@@ -28,7 +29,7 @@ from wca_tf.experiments.defences import _add_row
 from wca_tf.experiments.grid_search import GRID
 from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.index_page import index_page
-from wca_tf.experiments.kept_rows import STILL_COUNT, kept_rows
+from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.noise_numbers import COMMON, RATIO, number_text
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, IMAGENET, NETS, RADII, ablation_rows
@@ -650,19 +651,23 @@ def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path)
         kept(tmp_path, never)
 
 
-def test_rows_of_an_older_algorithm_count_only_where_it_says_so(tmp_path, monkeypatch):
+def test_rows_of_an_older_adaptive_count_only_where_it_is_the_same(tmp_path, monkeypatch):
     kept(tmp_path, fill)
     path = tmp_path / "headline" / "rows" / "a_row_8_255.json"
     stored = json.loads(path.read_text())
-    stored["settings"]["algorithms"]["adaptive"] = 4
+    for older, experiments in ((5, ()), (4, ("headline",))):
+        stored["settings"]["algorithms"]["adaptive"] = older
+        path.write_text(json.dumps(stored))
+        monkeypatch.setattr(kept_rows_module, "ADAPTIVE_4_COUNTS", experiments)
+        kept(tmp_path, never)
+    monkeypatch.undo()
+    with pytest.raises(AssertionError, match="made again"):  # 4 does not count in this experiment
+        kept(tmp_path, never)
+    stored["settings"]["algorithms"]["adaptive"] = 5
     path.write_text(json.dumps(stored))
+    monkeypatch.setattr(kept_rows_module, "ADAPTIVE_5_COUNTS", ())  # as for a net with noise in its layers
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
-    monkeypatch.setitem(STILL_COUNT, "headline", {"adaptive": (3,)})  # another older one
-    with pytest.raises(AssertionError, match="made again"):
-        kept(tmp_path, never)
-    monkeypatch.setitem(STILL_COUNT, "headline", {"adaptive": (3, 4)})
-    kept(tmp_path, never)
 
 
 def test_rows_are_kept_wherever_the_nets_and_data_are(tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wca_tf.attacks.attack import OBJECTIVES, BallAttack, Round, WorstCase
+from wca_tf.attacks.attack import OBJECTIVES, Round, WorstCase
 from wca_tf.attacks.gradient_attacks import EACH_STEP, HALVED, AutoPGD, ProjectedGradient, Transfer
 from wca_tf.attacks.query_attacks import BOUND, Square
 from wca_tf.core.options import option
@@ -84,14 +84,14 @@ class Adaptive(WorstCase):
     2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws;
     3. projected gradient on the margin of the net without its noise;
     4. the same towards each of the likeliest other classes, the likeliest first; not when targeted;
-    5. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
-    6. Square.
+    5. for a net whose logits are not Gaussian, on the margin averaged over draws towards each class, as in 4;
+    6. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
+    7. Square.
 
-    Where no net without noise is known, 3 and 5 are left out, and 4 attacks the margin averaged over draws. For a net
-    that has no noise, 5 is left out.
+    Where no net without noise is known, 3, 4 and 6 are left out. For a net that has no noise, 6 is left out.
     """
 
-    algorithm = 6  # 5 had no attack towards each class where no net without noise is known, 4 never
+    algorithm = 6  # 5 had no attack towards each class over draws, 4 none at all
 
     steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
     apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
@@ -113,14 +113,16 @@ class Adaptive(WorstCase):
             Round(ProjectedGradient(objective=first, steps=self.steps, **shared)),
             Round(AutoPGD(objective=dlr, steps=self.apgd_steps, **shared)),
         ]
+        rivals = 0 if self.targeted else _rivals(self.classes, target)
         known = gaussian or getattr(target, "noise_free_logits", None) is not None
-        towards: BallAttack = ProjectedGradient(objective="expected_margin", steps=self.class_steps, **shared)
         if known:
             on_margin = Transfer(source_objective="margin", steps=self.steps, **shared)
             members.append(Round(on_margin))
-            towards = dataclasses.replace(on_margin, steps=self.class_steps)
-        if not self.targeted:
-            members.append(Round(towards, rivals=_rivals(self.classes, target)))
+            if rivals:
+                members.append(Round(dataclasses.replace(on_margin, steps=self.class_steps), rivals=rivals))
+        if rivals and not gaussian:
+            over_draws = ProjectedGradient(objective="expected_margin", steps=self.class_steps, **shared)
+            members.append(Round(over_draws, rivals=rivals))
         if known and (target is None or has_noise(target)):
             members.append(Round(Transfer(source_objective=dlr, steps=self.steps, **shared)))
         members.append(Round(Square(queries=self.queries, bound=self.bound, **shared)))
