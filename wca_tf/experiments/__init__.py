@@ -79,7 +79,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         cost="55 min of training, 1.5 h of attacks, with one core",
     ),
     "eot_convergence": Experiment(
-        "Section 4.1", "FGSM and PGD whose gradients average over 1 to 100 draws", (2,), also={"cifar10": NOT_MEASURED}
+        "Section 4.1",
+        "FGSM and PGD whose gradients average over 1 to 100 draws",
+        (2,),
+        also={"cifar10": "28 min of training, 4 min of attacks, with one core"},
     ),
     "obfuscation": Experiment(
         "Section 4.5", "the paper's criteria of gradient obfuscation, and Carlini et al.'s", (3,)
