@@ -94,6 +94,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("mnist",),
         ("mnist",),
         choice=(),
+        cost="1.6 min of one core",
     ),
     "contours": Experiment(
         "Figure 3",
