@@ -35,10 +35,8 @@ def add_certified_rows(table: Table, run: Run, dataset: str, forms: dict[str, st
         dataset: the data set.
         forms: values of the option `alignment` -> their names.
     """
-    plain, asked = (
-        run.net(dataset, VARIANT),
-        [RADII[dataset], ALL_IMAGES[run.config.scale], CERTIFICATES_ALGORITHM, LEAST],
-    )
+    plain = run.net(dataset, VARIANT)
+    asked = [RADII[dataset], ALL_IMAGES[run.config.scale], CERTIFICATES_ALGORITHM, LEAST]
     for form, name in forms.items():
         changes: dict[str, Any] = {} if form == "per_class" else {"defence": f"{plain.defence}:alignment={form}"}
         label = f"{dataset}, 1-Lipschitz features, {name}"
