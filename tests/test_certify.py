@@ -37,7 +37,7 @@ from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
-SCHEDULE = {"epochs": 12, "learning_rate": 5e-4, "learning_rate_schedule": "constant", "batch_size": 50}
+SCHEDULE = {"epochs": 5, "learning_rate": 1e-3, "learning_rate_schedule": "constant", "batch_size": 50}
 TINY = TrainConfig(image_size=8, backbone="lipschitz_cnn", margin_radius=0.05, temperature=0.1, **SCHEDULE)
 CONSTRAINT = "wca:regularizer=constraint:max_variance=0.01"
 L2 = "pgd:norm=l2,z_margin:norm=l2:restarts=2,cw:steps=20:searches=3:learning_rate=0.03"
@@ -188,22 +188,23 @@ def test_a_wrong_lipschitz_constant_is_caught_by_the_attacks(net_of, tmp_path, m
     assert "BELOW their certificate" in format_results(results)
 
 
-@pytest.mark.parametrize("lipschitz", [None, 0.02])
+@pytest.mark.parametrize("lipschitz, radius", [(None, "0.3"), (0.02, "1")])
 def test_attacks_that_know_the_draw_and_on_the_noise_free_net_test_its_certificates(
-    net_of, tmp_path, lipschitz, monkeypatch
+    net_of, tmp_path, lipschitz, radius, monkeypatch
 ):
     if lipschitz is not None:
         monkeypatch.setattr(WCANet, "lipschitz", lambda self: lipschitz)
     path = tmp_path / "net"
     shutil.copytree(net_of(CONSTRAINT), path)
     run, table = Run(ReproduceConfig("certificates", str(tmp_path), scale="tiny")), Table("", [])
-    broken = add_known_draws(run, path, "net, 0.3", "0.3", table) + add_twin(run, path, "net", ("0.3",), table)
-    cells = table.rows["net, 0.3"]
+    row = f"net, {radius}"
+    broken = add_known_draws(run, path, row, radius, table) + add_twin(run, path, "net", (radius,), table)
+    cells = table.rows[row]
     if lipschitz is None:
         assert not broken
         assert 0 < float(cells[PROVED].text) <= float(cells[KNOWN].text)
     else:
-        assert [line.partition(":")[0] for line in broken] == ["net, 0.3, draw known", "net, 0.3, noise off"]
+        assert [line.partition(":")[0] for line in broken] == [f"{row}, draw known", f"{row}, noise off"]
     assert cells[TWIN].measured["value"] < 1
 
 
