@@ -76,13 +76,13 @@ class NetTimes:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words.
+    """Return a time in words, rounded to seconds below a minute, and to minutes above.
 
     Examples:
-        >>> duration(20), duration(150), duration(7500)
-        ('20 s', '2 min', '2 h 5 min')
+        >>> duration(20), duration(59.7), duration(170), duration(7500)
+        ('20 s', '1 min', '3 min', '2 h 5 min')
     """
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.0f} s"
-    hours, minutes = divmod(int(seconds) // 60, 60)
+    hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
