@@ -274,6 +274,23 @@ def test_dlr_does_not_change_with_the_scale_of_logits():
     np.testing.assert_allclose(large, small, rtol=1e-4)
 
 
+@pytest.mark.parametrize("targets", [None, np.array([1])])
+@pytest.mark.parametrize("logits", [[1.0, 1.0, 1.0, 1.0, -1.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+def test_dlr_stays_finite_in_a_graph_where_the_largest_logits_are_equal(logits, targets):
+    """Grappler reorders π1 − π3 + 1e-12, and loses the 1e-12; logits of bfloat16 and of tanh are often equal."""
+    batch = batch_of(random_images(1), [4], targets)
+
+    @tf.function
+    def value_and_gradient(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = OBJECTIVES["dlr"](None, None, logits, batch)
+        return value, tape.gradient(value, logits)
+
+    for found in value_and_gradient(tf.constant([[logits]])):
+        assert np.all(np.isfinite(found))
+
+
 @pytest.mark.parametrize("kind", ["head", "anywhere"])
 @pytest.mark.parametrize(
     ("classes", "targeted", "message"),

@@ -19,6 +19,7 @@ from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
 
 # Objectives need targets of different types: `check_objective` says which target has which objective.
 Objective = Callable[..., tf.Tensor]
+_SMALLEST_SPREAD = 1e-12  # of the logits: DLR divides by it
 
 
 def expected_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -59,12 +60,13 @@ def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.T
     """
     ordered = tf.sort(logits, axis=-1, direction="DESCENDING")
     if batch.targets is None:
-        ratio = margins.margin(logits, batch.labels) / (ordered[..., 0] - ordered[..., 2] + 1e-12)
+        difference, spread = margins.margin(logits, batch.labels), ordered[..., 0] - ordered[..., 2]
     else:
         wanted = tf.reduce_sum(logits * tf.one_hot(batch.targets, logits.shape[-1]), axis=-1)
         label = tf.reduce_sum(logits * tf.one_hot(batch.labels, logits.shape[-1]), axis=-1)
-        ratio = (label - wanted) / (ordered[..., 0] - (ordered[..., 2] + ordered[..., 3]) / 2 + 1e-12)
-    return -tf.reduce_mean(ratio, axis=0)
+        difference, spread = label - wanted, ordered[..., 0] - (ordered[..., 2] + ordered[..., 3]) / 2
+    # No sum: TensorFlow's graphs reorder `a - b + 1e-12`, and the 1e-12 is lost.
+    return -tf.reduce_mean(difference / tf.maximum(spread, _SMALLEST_SPREAD), axis=0)
 
 
 def log_error(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
