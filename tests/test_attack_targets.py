@@ -153,6 +153,21 @@ def test_target_of_a_wca_net_with_a_random_backbone():
     assert isinstance(target_of(model), RandomNetTarget)
 
 
+def test_noise_that_python_draws_is_refused():
+    """A graph keeps the numbers of its first call: all draws of a judgement would be one draw."""
+    noise = np.random.default_rng(0)
+    layer = keras.layers.Lambda(lambda x: x + noise.normal(size=(1, 4)).astype(np.float32))
+    with pytest.raises(InputError, match=r"draws from TensorFlow or Keras.*tf\.random") as raised:
+        target_of(classifier(keras.layers.Dense(4), layer))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_classifier_with_one_output_is_refused():
+    """Its only class is always the largest."""
+    with pytest.raises(InputError, match="2 classes or more.*harden"):
+        target_of(classifier(keras.layers.Dense(1)))
+
+
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_probabilities_are_refused(activation):
     """A softmax is told by its sums, a sigmoid by the last layer's activation."""

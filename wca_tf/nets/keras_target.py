@@ -33,7 +33,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
 
     Raises:
         InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
-            sigmoid; it takes images of another shape; or as `check_takes_images`.
+            sigmoid; it has one output; Python or NumPy draws its noise; it takes images of another shape; or as
+            `check_takes_images`.
     """
     check_takes_images(model)
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
@@ -64,9 +65,30 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     before = [stream.numpy() for stream in streams]
     # The tolerance is for the rounding of float32. A net that rounds more may be taken for a random one: slower, not
     # wrong.
-    same = same_in_all_calls(lambda: target.logits(target.features(probe), make_seed(0), 1), 1e-5, 1e-6)
+    same = _same_each_time(target, probe)
     moved = any((stream.numpy() != old).any() for stream, old in zip(streams, before, strict=True))
     return RandomNetTarget(logits) if moved or not same else target
+
+
+def _same_each_time(target: AnyTarget, images: tf.Tensor) -> bool:
+    """Return whether all calls with one seed give the same logits, within the rounding of float32.
+
+    Raises:
+        InputError: they differ, but not in a graph, in which attacks and judgement run. A graph keeps the numbers that
+            Python drew for its first call: every draw would be the same.
+    """
+
+    def answers() -> tf.Tensor:
+        return target.logits(target.features(images), make_seed(0), 1)
+
+    if same_in_all_calls(answers, 1e-5, 1e-6):
+        return True
+    if same_in_all_calls(tf.function(answers), 1e-5, 1e-6):
+        raise InputError(
+            "expected noise that the net draws from TensorFlow or Keras, received noise that Python or NumPy draws: use "
+            "tf.random or keras.random"
+        )
+    return False
 
 
 def check_takes_images(model: keras.Model) -> None:
@@ -143,6 +165,11 @@ def _check_outputs(outputs: Any) -> None:
     if not hasattr(outputs, "shape") or len(outputs.shape) != 2:
         received = f"shape {tuple(outputs.shape)}" if hasattr(outputs, "shape") else type(outputs).__name__
         raise InputError(f"expected a net that returns logits [B, C] in one tensor, received {received}")
+    if outputs.shape[1] < 2:
+        raise InputError(
+            "expected logits of 2 classes or more, received a net with one output: attack "
+            "wca_tf.harden(net, covariance='none'), which has two"
+        )
     rounding = 1e-3 if outputs.dtype == tf.float32 else 2e-2
     outputs = np.asarray(outputs, np.float32)
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=rounding):
