@@ -122,6 +122,34 @@ def test_an_abstract_attack_is_an_input_error(text):
 # Nets
 
 
+@pytest.mark.parametrize("kept", ["records", "checklist"])
+def test_records_without_the_name_of_their_net_are_not_taken_for_those_of_this_net(net, images, tmp_path, kept):
+    wca_tf.evaluate(net, *images, attacks="fgsm", report_dir=tmp_path, **SHARED)
+    for path in tmp_path.iterdir():  # as `rm report/*` does, which leaves directories
+        if path.is_file():
+            path.unlink()
+    (tmp_path / "records").rename(tmp_path / kept)
+    with pytest.raises(InputError, match=f"{kept} is of something else"):
+        wca_tf.evaluate(dense_net(4), *images, attacks="fgsm", report_dir=tmp_path, **SHARED)
+
+
+def test_a_net_that_is_built_again_in_one_process_is_the_same_net(net):
+    """Keras counts the names of layers up: dense, dense_1, ..."""
+
+    def build():
+        inputs = keras.Input(SHAPE)
+        features = keras.layers.Flatten()(inputs)
+        shortcut = keras.layers.Dense(4)(features)
+        again = keras.Model(inputs, keras.layers.Add()([shortcut, keras.layers.Dense(4)(features)]))
+        again.set_weights([np.full(weight.shape, number) for number, weight in enumerate(again.weights)])
+        return again
+
+    first = build()
+    assert digest_of_net(first) == digest_of_net(build())
+    kept = keras.Sequential([keras.Input(SHAPE), *first.layers[1:3]])
+    assert digest_of_net(kept) != digest_of_net(first)
+
+
 def layers(*inner):
     return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), *inner])
 

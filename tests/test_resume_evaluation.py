@@ -136,6 +136,12 @@ def test_stopped_after_any_record_it_goes_on_to_the_same_bits(examples, uninterr
     assert_same_outcomes(run_attacks(TARGET, TRIALS, examples, SETTINGS, tmp_path), uninterrupted[0])
 
 
+def test_a_record_of_more_images_is_of_other_images(examples, tmp_path):
+    run_attacks(TARGET, [CLEAN_TRIAL], examples, SETTINGS, tmp_path)
+    with pytest.raises(InputError, match=f"records of 5 images.*received {COUNT}: name another --report_dir"):
+        run_attacks(TARGET, [CLEAN_TRIAL], examples.take(slice(0, 5)), SETTINGS, tmp_path)
+
+
 def test_what_was_recorded_is_not_attacked_again(examples, uninterrupted, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         stop_after(patch, 2 * BATCHES + 2)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 2  # of results.json
 WRITTEN = ("examples.npz", "report.html", "model_card.md")  # before results.json
+RECORDS = ("records", "checklist")  # evaluation.json says of which net they are
 STREAMS = ("random_state", "seed_generator_state")  # weights that move with every call, and decide no number
 # Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
@@ -26,20 +28,39 @@ OTHER = {
 
 
 def digest_of_net(model: keras.Model) -> str:
-    """Return the SHA-256 of a Keras model's weights and architecture.
+    """Return the SHA-256 of a Keras model's weights and architecture, in which a layer is named by its place.
 
-    If the model cannot describe its architecture, the name of its class is used instead.
+    Keras counts names up: the same net, built again, has others. If the model cannot describe its architecture, the
+    name of its class is used instead.
     """
     try:
         described = keras.saving.serialize_keras_object(model)
         described.pop("compile_config", None)  # it does not change the net's answers
     except (NotImplementedError, TypeError, ValueError):
         described = {"class": f"{type(model).__module__}.{type(model).__qualname__}"}
-    architecture = json.dumps(described, sort_keys=True, default=str)
+    names = dict.fromkeys(layer.name for layer in _layers(model))
+    places = {name: f"layer {place}" for place, name in enumerate(names)}
+    architecture = json.dumps(_renamed(described, places), sort_keys=True, default=str)
     return files.sha256_of_arrays(
         np.frombuffer(architecture.encode(), np.uint8),
         *(np.asarray(weight) for weight in model.weights if not weight.path.endswith(STREAMS)),
     )
+
+
+def _layers(layer: keras.Layer) -> Iterator[keras.Layer]:
+    """Yield a layer, and those inside it."""
+    yield layer
+    for inner in getattr(layer, "layers", ()):
+        yield from _layers(inner)
+
+
+def _renamed(described: Any, names: dict[str, str]) -> Any:
+    """Return a description with the new name in place of each text that is an old one."""
+    if isinstance(described, dict):
+        return {key: _renamed(value, names) for key, value in described.items()}
+    if isinstance(described, list | tuple):
+        return [_renamed(value, names) for value in described]
+    return names.get(described, described) if isinstance(described, str) else described
 
 
 def describe_model(directory: ModelDirectory) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import (
+    RECORDS,
     SCHEMA,
     WRITTEN,
     describe_model,
@@ -226,7 +227,7 @@ def _evaluate(
     for measure in every:
         if measure.is_asked(config):
             measure.check(evaluation)
-    files.check_nothing_foreign(report, "evaluation.json", WRITTEN)
+    files.check_nothing_foreign(report, "evaluation.json", (*WRITTEN, *RECORDS))
     with files.exclusive_directory(report):
         evaluation = dataclasses.replace(evaluation, stored=stored_results(report, identity, every) or {})
         files.write_json(report / "evaluation.json", identity)

@@ -16,6 +16,7 @@ from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
 from wca_tf.core import files
+from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import fold_in, make_seed, uniform_by_index
 from wca_tf.data.batches import to_float
@@ -125,11 +126,18 @@ def run_attacks(
         settings: see `Settings`.
         records: directory of the outcomes so far.
         attacked: the net that attacks see, where it is not `target`.
+
+    Raises:
+        InputError: a record has more images than `examples`: it is of other images.
     """
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
     stored = [_stored(records, trial) for trial in trials]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
+    if min(images_left, default=0) < 0:
+        raise InputError(
+            f"expected records of {len(examples)} images in {records}, received more: name another --report_dir"
+        )
     left = [number for number, count in enumerate(images_left) if count]
     if left:
         loaded = dict(zip(left, _loaded([trials[number] for number in left]), strict=True))

@@ -85,8 +85,8 @@ def _same_each_time(target: AnyTarget, images: tf.Tensor) -> bool:
         return True
     if same_in_all_calls(tf.function(answers), 1e-5, 1e-6):
         raise InputError(
-            "expected noise that the net draws from TensorFlow or Keras, received noise that Python or NumPy draws: use "
-            "tf.random or keras.random"
+            "expected noise that the net draws from TensorFlow or Keras, received noise that Python or NumPy draws: "
+            "use tf.random or keras.random"
         )
     return False
 
