@@ -356,6 +356,9 @@ def test_smoothing_is_certified_by_votes_and_continues_from_its_record(tmp_path)
     assert "s for 10,000 images (extrapolated)" in format_results(again)
     fewer = evaluate(dataclasses.replace(asked, certified_draws=200), tmp_path / "net", tmp_path / "report")
     assert fewer["certificates"]["votes"]["draws"] == 200
+    attacks = dataclasses.replace(ASKED, attacks="pgd:norm=l2:steps=2", certified_radii="", num_examples=30)
+    more = evaluate(attacks, tmp_path / "net", tmp_path / "report")  # asks for no certificate
+    assert more["certificates"]["votes"] == fewer["certificates"]["votes"]
     with np.load(record) as stored:
         np.testing.assert_array_equal(stored["votes"][:, :2], kept[:, :2])
     record.write_bytes(b"broken")

@@ -135,8 +135,9 @@ def run_attacks(
     stored = [_stored(records, trial) for trial in trials]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
     if min(images_left, default=0) < 0:
+        most = max(len(outcome) for outcome in stored if outcome)
         raise InputError(
-            f"expected records of {len(examples)} images in {records}, received more: name another --report_dir"
+            f"expected records of {len(examples)} images in {records}, received {most}: name another --report_dir"
         )
     left = [number for number, count in enumerate(images_left) if count]
     if left:

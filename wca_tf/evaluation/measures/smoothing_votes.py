@@ -31,7 +31,10 @@ def smoothing_rows(evaluation: Evaluation, radii: list[Radius]) -> dict[str, Any
 
     The seconds are those of the votes themselves, also where an earlier run made some of them.
     """
-    draws, deviation = evaluation.config.certified_draws, evaluation.model.input_deviation
+    config, stored = evaluation.config, evaluation.stored.get("certificates", {})
+    # An evaluation that only adds attacks does not ask for draws.
+    draws = config.certified_draws if config.certified_radii else stored["votes"]["draws"]
+    deviation = evaluation.model.input_deviation
     chosen, votes, seconds = _votes(evaluation, draws)
     labels = np.asarray(evaluation.examples.labels[: len(chosen)])
     certified = certified_radius(votes, draws, deviation)
