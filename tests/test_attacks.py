@@ -284,6 +284,21 @@ def test_defaults_are_parameters_of_the_class(name):
         assert getattr(attack, key) == value
 
 
+def test_a_radius_may_be_a_fraction_written_as_text(noisy_target, labelled):
+    attack = build_attack("fgsm", 0.0).attack
+    found, expected = (attack(noisy_target, *labelled, epsilon).images for epsilon in ("8/255", 8 / 255))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match="epsilon as numbers or fractions.*'x'"):
+        attack(noisy_target, *labelled, "x")
+
+
+@pytest.mark.parametrize("seed", [2**32, -(2**31) - 1, np.int64(2**40)])
+def test_a_seed_that_int32_does_not_hold_is_refused(noisy_target, labelled, seed):
+    """Its numbers would be those of another seed: three seeds may be one."""
+    with pytest.raises(InputError, match=f"seed from .* received {seed}"):
+        build_attack("fgsm", 0.0).attack(noisy_target, *labelled, 0.1, seed=seed)
+
+
 def test_defaults_are_the_papers():
     assert RestartedPGD().restarts == 100 and RestartedPGD().steps == 10
     classes = {"pgd_restarts": RestartedPGD(), "n_pixel": NPixel(), "cw": CarliniWagner(), "square": Square()}

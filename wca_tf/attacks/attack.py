@@ -74,7 +74,7 @@ class Attack(abc.ABC):
         model: Any,
         images: Any,
         labels: Any,
-        epsilon: float = EPSILON,
+        epsilon: float | str = EPSILON,
         *,
         indices: Any = None,
         seed: Any = 0,
@@ -87,10 +87,11 @@ class Attack(abc.ABC):
                 attack once.
             images: [B, H, W, channels], uint8, or float32 in [0, 1].
             labels: whole numbers [B].
-            epsilon: the ball's radius, in the images' [0, 1] units, 0 or more. An attack without a radius ignores it.
+            epsilon: the ball's radius, in the images' [0, 1] units, 0 or more; a text such as "8/255" too. An attack
+                without a radius ignores it.
             indices: whole numbers [B], the number of each example in its split; it decides the example's random
                 numbers. 0 to B − 1 when absent.
-            seed: whole number or int32[2].
+            seed: whole number of int32, or int32[2].
             targets: whole numbers [B], the wanted classes. A targeted attack needs them; no other attack takes them.
 
         Raises:

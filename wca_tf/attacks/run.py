@@ -12,6 +12,7 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.checks import check_inputs, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
+from wca_tf.attacks.radii import parse_epsilon
 from wca_tf.attacks.sharding import sharded_graph
 from wca_tf.core.errors import InputError, NonFiniteError
 from wca_tf.core.seeds import make_seed
@@ -36,7 +37,7 @@ def perturbed(
     target: Target,
     images: tf.Tensor,
     labels: Any,
-    epsilon: float | None,
+    epsilon: float | str | None,
     indices: Any,
     seed: int | tf.Tensor,
     targets: Any = None,
@@ -88,9 +89,11 @@ def zero_gradients(
     return zero.numpy().astype(bool)
 
 
-def _checked_radius(attack: Attack, epsilon: float | None) -> float:
+def _checked_radius(attack: Attack, epsilon: float | str | None) -> float:
     if not attack.has_radius:
         return 0.0
+    if isinstance(epsilon, str):
+        return parse_epsilon(epsilon, "epsilon")
     if epsilon is None or not 0 <= epsilon < math.inf:
         raise InputError(f"expected epsilon of 0 or more, received {epsilon}")
     return float(epsilon)

@@ -7,7 +7,10 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
+
+from wca_tf.core.errors import InputError
 
 
 @contextlib.contextmanager
@@ -27,10 +30,15 @@ def keras_seed(seed: int) -> Iterator[None]:
 def make_seed(seed: int | tf.Tensor) -> tf.Tensor:
     """Return an int32[2] seed made from a whole number, or the argument itself when it is such a seed.
 
+    Raises:
+        InputError: a number that int32 does not hold, which would give the numbers of another seed.
+
     Examples:
         >>> make_seed(7).numpy().tolist()
         [7, 0]
     """
+    if isinstance(seed, int | np.integer) and not tf.int32.min <= seed <= tf.int32.max:
+        raise InputError(f"expected a seed from {tf.int32.min} to {tf.int32.max}, received {seed}")
     seed = tf.cast(seed, tf.int32)
     return seed if seed.shape.rank == 1 else tf.stack([seed, 0])
 

@@ -19,7 +19,14 @@ JUDGING = 6  # folded into the seed of the call, so that the attack does not see
 
 
 def attack_and_judge(
-    attack: Attack, model: Any, images: Any, labels: Any, epsilon: float, indices: Any, seed: Any, targets: Any
+    attack: Attack,
+    model: Any,
+    images: Any,
+    labels: Any,
+    epsilon: float | str,
+    indices: Any,
+    seed: Any,
+    targets: Any,
 ) -> AttackResult:
     """Return the result of `Attack.__call__`, which describes the arguments."""
     images, labels = as_arrays(images, labels)
