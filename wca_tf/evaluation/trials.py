@@ -11,6 +11,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from wca_tf.attacks import Attack, BallAttack, kind_of
+from wca_tf.attacks.attack import WorstCase
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.attacks.objectives import num_classes_of
@@ -88,7 +89,11 @@ class Trial:
         """The largest number of passes that an image costs."""
         if self.attack is None:
             return FORWARD
-        return 1 + FORWARD + self.attack.passes * (1.0 if self.attack.gradient_objective else FORWARD)
+        if isinstance(self.attack, WorstCase):  # Square, one of its attacks, makes no backward pass
+            parts = [(each.passes, each.attack.gradient_objective) for each in self.attack.rounds()]
+        else:
+            parts = [(self.attack.passes, self.attack.gradient_objective)]
+        return 1 + FORWARD + sum(passes * (1 if objective else FORWARD) for passes, objective in parts)
 
 
 CLEAN_TRIAL = Trial(None, 0.0)
