@@ -670,6 +670,22 @@ def test_rows_of_an_older_adaptive_count_only_where_it_is_the_same(tmp_path, mon
         kept(tmp_path, never)
 
 
+def test_rows_do_not_depend_on_attacks_that_they_do_not_use(tmp_path):
+    def kept_with(attacks, fill):
+        run = Run(ask(tmp_path, "headline"), NetTimes(6))
+        kept_rows(run, Table("title", []), "row", [run.net("digits", "none")], fill, attacks=attacks)
+
+    (tmp_path / "headline").mkdir()
+    kept_with(list(ATTACKS), fill)
+    path = tmp_path / "headline" / "rows" / "row.json"
+    stored = json.loads(path.read_text())
+    stored["settings"]["algorithms"]["adaptive"] = 3
+    path.write_text(json.dumps(stored))
+    kept_with(["pgd"], never)
+    with pytest.raises(AssertionError, match="made again"):
+        kept_with(["pgd", "adaptive"], never)
+
+
 def test_rows_are_kept_wherever_the_nets_and_data_are(tmp_path):
     kept(tmp_path, fill, tfds_data_dir="/here")
     kept(tmp_path, never, tfds_data_dir="/there")

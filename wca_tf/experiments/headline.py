@@ -100,8 +100,13 @@ def _keep_airbench(run: Run, table: Table, dataset: str) -> None:
     for epochs in (*shorter, longest):
         label = f"{AIRBENCH.label}, {epochs} epochs"
         net = dataclasses.replace(run.net(dataset, AIRBENCH.variant), epochs=epochs)
-        fill, asked = (_add_row, _asked(run)) if epochs == longest else (_add_length, list(ALL_IMAGES))
-        kept_rows(run, table, label, [net], partial(fill, run, dataset, AIRBENCH, {"epochs": epochs}, label), asked)
+        changes = {"epochs": epochs}
+        if epochs == longest:
+            fill = partial(_add_row, run, dataset, AIRBENCH, changes, label)
+            kept_rows(run, table, label, [net], fill, _asked(run))
+        else:
+            fill = partial(_add_length, run, dataset, AIRBENCH, changes, label)
+            kept_rows(run, table, label, [net], fill, list(ALL_IMAGES), attacks=["pgd"])
 
 
 def _add_length(run: Run, dataset: str, row: Row, changes: dict[str, Any], label: str, table: Table) -> dict[str, Any]:

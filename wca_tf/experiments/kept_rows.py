@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from wca_tf.attacks import ATTACKS
@@ -32,7 +32,13 @@ ADAPTIVE_5_COUNTS = ("none", "wca", "wca_official", "rfd", "se_snn")
 
 
 def kept_rows(
-    run: Run, table: Table, name: str, nets: Sequence[TrainConfig], fill: Callable[[Table], Any], asked: Any = None
+    run: Run,
+    table: Table,
+    name: str,
+    nets: Sequence[TrainConfig],
+    fill: Callable[[Table], Any],
+    asked: Any = None,
+    attacks: Collection[str] = tuple(ATTACKS),
 ) -> Any:
     """Fill rows of a table, or take them from the file NAME.json of an earlier run with the same settings.
 
@@ -43,6 +49,7 @@ def kept_rows(
         nets: the configurations of the nets of the rows.
         fill: fills the rows of the table it is given, and returns what the figures need besides, as JSON has it.
         asked: what the numbers follow from besides, such as the attacks and radii of this experiment alone, as JSON.
+        attacks: the names of the attacks that the rows may use. A new algorithm of another attack changes no number.
 
     Returns:
         What `fill` returned, from JSON; `None` where training or an attack met NaN or Inf. The table then has a row
@@ -52,7 +59,7 @@ def kept_rows(
         InputError: the file is broken.
     """
     path = run.report_dir / "rows" / f"{re.sub(r'[^A-Za-z0-9.=-]+', '_', name)}.json"
-    settings = _settings(run, nets, asked)
+    settings = _settings(run, nets, asked, attacks)
     stored = files.read_json(path) if path.exists() else {}
     if not isinstance(stored, dict) or (stored and not stored.keys() >= {"settings", "table", "more", "cost"}):
         raise InputError(f"expected rows of bin/reproduce in {path}: remove it, and they are made again")
@@ -84,11 +91,11 @@ def _filled(name: str, columns: Sequence[str], fill: Callable[[Table], Any]) -> 
         return diverged, None
 
 
-def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any) -> dict[str, Any]:
+def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any, attacks: Collection[str]) -> dict[str, Any]:
     """Return what the numbers of rows follow from: nets, budget, and the algorithms of attacks and judgement."""
     described = [_compared(dataclasses.asdict(net)) for net in nets]
     budget = dataclasses.asdict(run.budget)
-    algorithms = {name: attack.kind.algorithm for name, attack in ATTACKS.items()}
+    algorithms = {name: ATTACKS[name].kind.algorithm for name in attacks}
     experiment = run.config.experiment
     more = {experiment: EXPERIMENTS[experiment].algorithm, "judgement": JUDGING_ALGORITHM}
     if experiment == "certificates":
