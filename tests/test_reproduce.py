@@ -588,7 +588,7 @@ def test_kept_rows_count_in_the_cost_and_not_among_the_nets_to_come(tmp_path, ca
     *_, times = kept(tmp_path, never, "row")
     assert times.cost() == {"nets": 1, "training_seconds": 30, "attack_seconds": 12}
     times.begin("another")
-    assert "== net 2 of 6: another; about 3 min left" in capsys.readouterr().out
+    assert "== net 2 of 6: another; about 4 min left" in capsys.readouterr().out
 
 
 def test_a_net_of_kept_rows_that_another_row_needs_too_counts_once(tmp_path):
