@@ -85,6 +85,21 @@ def test_a_fixed_draw_is_a_deterministic_net(target):
     assert np.any(first != images)
 
 
+@pytest.mark.parametrize("of_draws", [False, True])
+def test_a_fixed_draw_is_one_pass_however_many_draws_are_asked_for(of_draws):
+    passes = []
+
+    def logits(images, seed):
+        passes.append(len(images))
+        return seeded_net(images, seed)
+
+    def several(images, seeds, _):
+        return tf.stack([logits(images, seed) for seed in tf.unstack(seeds)])
+
+    fixed = RandomNetTarget(logits, logits_of_draws=several if of_draws else None).with_fixed_draw(make_seed(6))
+    assert fixed.logits(random_images(4), make_seed(0), 50).shape[0] == 50 and passes == [4]
+
+
 def test_a_net_without_its_noise():
     target, images = tanh_target(scale=1.0), random_images(4)
     still = target.without_noise()

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from wca_tf.core.seeds import fold_in
 
+REPEATS_PER_PASS = 1_000  # draws of a net under one draw: one pass, whose logits are repeated
+
 
 class RandomNetTarget:
     """A net with noise anywhere. Each draw costs a pass, and a gradient holds `draws_per_pass` draws in memory.
@@ -113,19 +115,14 @@ class RandomNetTarget:
         def fixed(images: tf.Tensor) -> tf.Tensor:
             return same._logits(images, fold_in(seed, first))
 
-        def fixed_draws(images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        def repeated(images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
             logits = same._of_seeds(images, fold_in(seed, first)[tf.newaxis], indices)
             return tf.repeat(logits, tf.shape(seeds)[0], axis=0)
 
-        if self._logits_of_draws is None:
-            return RandomNetTarget(lambda images, _: fixed(images), self.draws_per_pass, fixed)
-        # The logits under the draw depend on the images' numbers, which noise_free_logits does not get: it is absent.
-        return RandomNetTarget(
-            lambda images, _: fixed(images),
-            self.draws_per_pass,
-            logits_of_draws=fixed_draws,
-            own_draws=self.own_draws,
-        )
+        # Where the draw depends on the images' numbers, which noise_free_logits does not get, it is absent.
+        noise_free = fixed if self._logits_of_draws is None else None
+        at_once = max(self.draws_per_pass, REPEATS_PER_PASS)
+        return RandomNetTarget(lambda images, _: fixed(images), at_once, noise_free, repeated, self.own_draws)
 
     def averaged(self, draws: int) -> "RandomNetTarget":
         """Return the net that answers with the mean logits of `draws` draws, each of which costs a pass."""
