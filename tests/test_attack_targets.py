@@ -22,6 +22,7 @@ from attack_nets import (
 )
 from tensorflow.python.framework.func_graph import FuncGraph
 
+import wca_tf
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.run import perturbed
 from wca_tf.core.errors import InputError
@@ -175,6 +176,13 @@ def test_noise_that_python_draws_is_refused():
     with pytest.raises(InputError, match=r"draws from TensorFlow or Keras.*tf\.random") as raised:
         target_of(classifier(keras.layers.Dense(4), layer))
     assert "\n" not in str(raised.value)
+
+
+def test_a_target_whose_noise_python_draws_is_refused():
+    noise, images = np.random.default_rng(0), random_images(4).numpy()
+    target = RandomNetTarget(lambda x, seed: seeded_net(x, seed) + noise.normal(size=(1, 3)).astype(np.float32))
+    with pytest.raises(InputError, match="Python or NumPy draws"):
+        wca_tf.evaluate(target, images, [0, 1, 2, 0], attacks="fgsm", epsilons=0.1, eot_samples=2)
 
 
 def test_a_classifier_with_one_output_is_refused():

@@ -49,7 +49,7 @@ from wca_tf.evaluation.trials import Settings, shard_of
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.targets import AnyTarget, has_noise
+from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
 
 
@@ -182,7 +182,11 @@ def evaluate_model(
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
     if not isinstance(model, keras.Model) and not hasattr(model, "logits"):
         raise InputError(f"expected a Keras model or a target, received {type(model).__name__}")
-    target = target_of(model, images.shape[1:]) if isinstance(model, keras.Model) else model
+    if isinstance(model, keras.Model):
+        target = target_of(model, images.shape[1:])
+    else:
+        target = model
+        answers_alike(target, to_float(tf.constant(images[:4])))  # refuses noise that a graph would draw once
     names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
     identity = {

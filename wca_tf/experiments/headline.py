@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from wca_tf.attacks import ATTACKS
 from wca_tf.evaluation.intervals import mean_difference
 from wca_tf.experiments import honest
 from wca_tf.experiments.charts import bar_chart
@@ -100,13 +101,11 @@ def _keep_airbench(run: Run, table: Table, dataset: str) -> None:
     for epochs in (*shorter, longest):
         label = f"{AIRBENCH.label}, {epochs} epochs"
         net = dataclasses.replace(run.net(dataset, AIRBENCH.variant), epochs=epochs)
-        changes = {"epochs": epochs}
+        fill, asked, attacks = _add_length, list(ALL_IMAGES), ["pgd"]
         if epochs == longest:
-            fill = partial(_add_row, run, dataset, AIRBENCH, changes, label)
-            kept_rows(run, table, label, [net], fill, _asked(run))
-        else:
-            fill = partial(_add_length, run, dataset, AIRBENCH, changes, label)
-            kept_rows(run, table, label, [net], fill, list(ALL_IMAGES), attacks=["pgd"])
+            fill, asked, attacks = _add_row, _asked(run), list(ATTACKS)
+        filled = partial(fill, run, dataset, AIRBENCH, {"epochs": epochs}, label)
+        kept_rows(run, table, label, [net], filled, asked, attacks)
 
 
 def _add_length(run: Run, dataset: str, row: Row, changes: dict[str, Any], label: str, table: Table) -> dict[str, Any]:

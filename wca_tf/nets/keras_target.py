@@ -12,7 +12,7 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, same_in_all_calls
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, answers_alike
 
 # Of a first Rescaling: smaller scales are for images in [0, 255].
 SMALLEST_SCALE = 0.1
@@ -63,32 +63,10 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         scale = tf.zeros([logits(probe[:1]).shape[-1], 1])
         target = HeadNoiseTarget(logits, tf.identity, scale)
     before = [stream.numpy() for stream in streams]
-    # The tolerance is for the rounding of float32. A net that rounds more may be taken for a random one: slower, not
-    # wrong.
-    same = _same_each_time(target, probe)
+    # The tolerance is for the rounding of float32; it is tight, because noise may be small.
+    same = answers_alike(target, probe, 1e-5, 1e-6)
     moved = any((stream.numpy() != old).any() for stream, old in zip(streams, before, strict=True))
     return RandomNetTarget(logits) if moved or not same else target
-
-
-def _same_each_time(target: AnyTarget, images: tf.Tensor) -> bool:
-    """Return whether all calls with one seed give the same logits, within the rounding of float32.
-
-    Raises:
-        InputError: they differ, but not in a graph, in which attacks and judgement run. A graph keeps the numbers that
-            Python drew for its first call: every draw would be the same.
-    """
-
-    def answers() -> tf.Tensor:
-        return target.logits(target.features(images), make_seed(0), 1)
-
-    if same_in_all_calls(answers, 1e-5, 1e-6):
-        return True
-    if same_in_all_calls(tf.function(answers), 1e-5, 1e-6):
-        raise InputError(
-            "expected noise that the net draws from TensorFlow or Keras, received noise that Python or NumPy draws: "
-            "use tf.random or keras.random"
-        )
-    return False
 
 
 def check_takes_images(model: keras.Model) -> None:

@@ -18,7 +18,8 @@ class RandomNetTarget:
 
     Args:
         logits: (images [B, H, W, channels], int32[2] seed) -> logits [B, C]. A function that ignores the seed works,
-            but its attacks and its evaluation cannot be repeated.
+            but its attacks and its evaluation cannot be repeated. It must draw from TensorFlow or Keras: a graph keeps
+            the numbers that Python or NumPy draws for its first call.
         draws_per_pass: the number of draws made, and held for the gradient, at a time. It does not change which draws
             are made.
         noise_free_logits: images -> logits [B, C] of the net without its noise, where there is such a net.

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import TypeIs
 
+from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import covariance
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -226,9 +227,25 @@ def open_rows(target: Target, still_open: tf.Tensor) -> tf.Tensor:
     return tf.range(tf.size(still_open, out_type=tf.int64) * tf.cast(tf.reduce_any(still_open), tf.int64))
 
 
-def answers_alike(target: Target, images: tf.Tensor) -> bool:
-    """Return whether the same seed gives the same logits in every call; noise that ignores the seed does not."""
-    return same_in_all_calls(lambda: target.logits(target.features(images), make_seed(0), 1), 1e-4, 1e-5)
+def answers_alike(target: Target, images: tf.Tensor, rtol: float = 1e-4, atol: float = 1e-5) -> bool:
+    """Return whether the same seed gives the same logits in every call; noise that ignores the seed does not.
+
+    Raises:
+        InputError: the logits differ, but not in a graph, and attacks and judgement run in graphs. A graph keeps the
+            numbers that Python drew for its first call: every draw would be the same.
+    """
+
+    def answers() -> tf.Tensor:
+        return target.logits(target.features(images), make_seed(0), 1)
+
+    if same_in_all_calls(answers, rtol, atol):
+        return True
+    if same_in_all_calls(tf.function(answers), rtol, atol):
+        raise InputError(
+            "expected noise that the net draws from TensorFlow or Keras, received noise that Python or NumPy draws: "
+            "use tf.random or keras.random"
+        )
+    return False
 
 
 def same_in_all_calls(answers: Callable[[], tf.Tensor], rtol: float, atol: float) -> bool:
