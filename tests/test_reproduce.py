@@ -17,11 +17,11 @@ from wca_tf.data.batches import to_float
 from wca_tf.defences import parse_defence
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
-from wca_tf.experiments import EXPERIMENTS, headline
+from wca_tf.experiments import EXPERIMENTS, charts, headline
 from wca_tf.experiments import kept_rows as kept_rows_module
 from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected, most_left
 from wca_tf.experiments.budgets import BUDGETS
-from wca_tf.experiments.charts import curves, panels, plain_numbers, save
+from wca_tf.experiments.charts import bar_chart, curves, panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
 from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.defence_columns import ADDS, OVERSTATES, STRONG, TWIN_OVERSTATES
@@ -514,6 +514,18 @@ def test_the_numbers_of_a_logarithmic_axis_are_plain_text(values, tmp_path):
     shown = [label.get_text() for label in axis.get_yticklabels()]
     assert len(shown) > 1
     assert all(float(text) > 0 for text in shown)
+
+
+def test_a_bar_chart_shows_only_the_rows_that_have_a_number(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(charts, "save", lambda figure, *_: drawn.append(figure))
+    table = Table("title", [])
+    table.add("both", "clean", {"value": 0.5}, 0.9)
+    table.add("ours", "clean", {"value": 0.5})
+    table.add("all seeds", "clean", text="mean 50.0")
+    bar_chart(table, tmp_path, "chart", ("paper", "here"))
+    shown = [[label.get_text() for label in axis.get_xticklabels()] for axis in drawn[0].axes]
+    assert shown == [["both"], ["both", "ours"]]
 
 
 # Rows that are kept

@@ -128,7 +128,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "CIFAR-10, three seeds: the paper's attacks, and strong ones; a fast recipe after 8, 16 and 24 epochs",
         (10,),
         ("cifar10",),
-        cost="4.7 h of training, 1.6 h of attacks, with one core",
+        cost="4.3 h of training, 1.6 h of attacks, with one core",
     ),
     "adversarial": Experiment(
         "Table 6, AT and CT+AT",

@@ -70,29 +70,43 @@ def bar_chart(
     """Write a bar chart of a table: the paper's numbers on the left, and ours with intervals on the right.
 
     A row is a group of bars, and a column is a colour. `titles` are the titles of the two panels. A panel shows only
-    columns that have numbers, and of these the columns `shown`, if these are given. Without any number of the paper
-    there is one panel.
+    rows and columns that have numbers, and of these the columns `shown`, if these are given. Without any number of the
+    paper there is one panel.
     """
     columns = [column for column in table.columns if shown is None or column in shown]
-    cells = {column: [row.get(column, Cell()) for row in table.rows.values()] for column in columns}
-    ours = [column for column in cells if any(cell.measured for cell in cells[column])]
-    papers = [column for column in ours if any(cell.paper is not None for cell in cells[column])]
-    drawn = [(title, part) for title, part in zip(titles, (papers, ours), strict=True) if part or part is ours]
-    widths = [max(4.6, BAR * len(columns) * len(table.rows)) for _, columns in drawn]
+    ours, papers = ([column for column in columns if _rows_with_numbers(table, [column], p)] for p in (False, True))
+    papers = [column for column in papers if column in ours]
+    drawn = [
+        (title, part, paper, _rows_with_numbers(table, part, paper))
+        for title, part, paper in zip(titles, (papers, ours), (True, False), strict=True)
+        if part or not paper
+    ]
+    widths = [max(4.6, BAR * len(part) * len(rows)) for _, part, _, rows in drawn]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(sum(widths), 4.2), layout="constrained")
         axes = figure.subplots(1, len(drawn), sharey=True, width_ratios=widths, squeeze=False)[0]
         axes[0].set(ylim=(0, 100), ylabel="accuracy, %")
-        for axis, (title, columns) in zip(axes, drawn, strict=True):
+        for axis, (title, part, paper, rows) in zip(axes, drawn, strict=True):
             axis.set_title(title)
-            for place, column in enumerate(columns):
+            for place, column in enumerate(part):
                 number = ours.index(column)
                 colour, hatch = COLOURS[number % len(COLOURS)], HATCHES[number // len(COLOURS) % len(HATCHES)]
                 style = {"color": colour, "hatch": hatch, "label": column}
-                bars(axis, cells[column], place, len(columns), columns is papers, style)
-            axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=30, ha="right")
+                cells = [row.get(column, Cell()) for row in rows.values()]
+                bars(axis, cells, place, len(part), paper, style)
+            axis.set_xticks(range(len(rows)), list(rows), rotation=30, ha="right")
         legend(axes[-1])
         save(figure, directory, name)
+
+
+def _rows_with_numbers(table: Table, columns: Sequence[str], paper: bool) -> dict[str, dict[str, Cell]]:
+    """Return the rows that have a number in one of the columns: one of the paper's, or one of ours."""
+
+    def has_number(row: dict[str, Cell]) -> bool:
+        cells = [row[column] for column in columns if column in row]
+        return any((cell.paper if paper else cell.measured) is not None for cell in cells)
+
+    return {label: row for label, row in table.rows.items() if has_number(row)}
 
 
 def dumbbell_chart(table: Table, directory: Path, name: str, high: str, low: str, title: str) -> None:
