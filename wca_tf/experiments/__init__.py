@@ -113,7 +113,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         (2, 2, 2),
         LARGER,
         LARGER,
-        also={"cifar10_wide": NOT_MEASURED},
+        also={"cifar10_wide": "95 min of training, 13 min of attacks, with one core with AMX"},
         choice=LARGER,
     ),
     "grid_search": Experiment(
