@@ -130,6 +130,17 @@ def test_n_pixel_is_judged_by_the_share_of_draws_that_it_leaves():
     assert np.any(held <= 0.3) and np.mean(held) < np.mean(clean) - 0.1
 
 
+def test_n_pixel_does_not_stop_at_a_candidate_that_only_its_own_draws_call_lost():
+    """Two draws are both errors for many candidates: by them alone the search ends in its first round."""
+    target, images = tanh_target(scale=1.0), random_images(12)
+    labels = predictions(target, images)
+    result = perturbed_by(NPixel(population=20, generations=3, eot_samples=2), target, images, labels)
+    batch = batch_of(result.images, labels)
+    held = survival(target, target.features(result.images), batch, make_seed(99), 2000).probability.numpy()
+    assert held.min() > 0.01  # none is at the bound
+    np.testing.assert_array_equal(result.told["generations"], 3)
+
+
 def test_n_pixel_keeps_an_error_though_the_label_is_more_probable_there():
     """0.2 is the label's probability, and the largest, of a clean image; 0.3 beside 0.4 of a painted one."""
     clean, painted = np.log([0.2, *[0.16] * 5]), np.log([0.3, 0.4, *[0.075] * 4])

@@ -195,6 +195,21 @@ def test_their_intervals_cover_at_about_the_nominal_rate(random_net, judged):
     assert (judged.probability_error > 0).all() and judged.probability_error.max() < 0.07
 
 
+@pytest.mark.parametrize("target", ["random", "gaussian"])
+def test_equal_logits_are_an_error_whatever_the_label(target):
+    """Such as those of a net whose features have all died."""
+
+    def dead(images, seed=None):
+        return tf.zeros([len(images), 3])
+
+    net = RandomNetTarget(dead, noise_free_logits=dead)
+    if target == "gaussian":
+        net = HeadNoiseTarget(lambda images: images[:, 0, 0], dead, tf.zeros([3, 1]))
+    found = judge(net, tf.zeros([3, 1, 1, 1]), tf.range(3), tf.range(3), 0)
+    for numbers in (found.correct, found.noise_free_correct, found.probability_correct):
+        np.testing.assert_array_equal(numbers, 0)
+
+
 def test_one_draw_is_one_of_the_draws(random_net, judged):
     _, _, probability = random_net
     deviation = math.sqrt((probability * (1 - probability)).sum())

@@ -23,11 +23,11 @@ COVERED = 57  # of 64, of intervals of 95 %: fewer has a chance of 2 in 100
 COUNT = 1000
 
 
-def judged(hits):
+def judged(hits, images_of_a_block=1):
     """Judgement of images whose P(correct) is estimated from hits [N, draws]."""
     probability = hits.mean(axis=1)
-    zeros, own = 0 * probability, np.arange(len(hits))
-    return Judgement(hits[:, 0], np.full(len(hits), np.nan), probability, zeros, zeros, hits, own)
+    zeros, blocks = 0 * probability, np.arange(len(hits)) // images_of_a_block
+    return Judgement(hits[:, 0], np.full(len(hits), np.nan), probability, zeros, zeros, hits, blocks)
 
 
 def exact(probability):
@@ -161,6 +161,19 @@ def test_intervals_of_a_hundred_queries_allow_for_a_miss_that_no_draw_showed(sha
     assert count >= least
 
 
+@pytest.mark.parametrize("lost", [0, 5, 20])
+@pytest.mark.parametrize("miss", [0.001, 0.005])
+def test_intervals_of_a_hundred_queries_cover_where_images_share_noise_and_some_are_lost(lost, miss):
+    """Some images are always wrong, and all others miss together: in most cases no draw shows it."""
+    count = 0
+    for seed in range(100):
+        hits = np.tile(np.random.default_rng(seed).random(200) >= miss, (100, 1))
+        hits[:lost] = False
+        number = judged(hits, BLOCK_SIZE).numbers()["n_query_accuracy"]["100"]
+        count += covers(number, (1 - lost / 100) * (1 - miss) ** 100)
+    assert count >= 90
+
+
 def test_without_draws_the_interval_is_that_of_the_images():
     probability = np.random.default_rng(0).random(50)
     assert exact(probability).numbers()["expected_accuracy"] == mean_with_interval(probability)
@@ -226,6 +239,16 @@ def test_the_worst_case_by_draws_is_that_of_the_attack_that_works():
     worst = least_probability([judged(random.random((300, 200)) < each[:, np.newaxis]) for each in true])
     assert abs(worst.probability_correct.mean() - true.min(axis=0).mean()) < 0.01
     assert worst.hits.shape == (300, 200)
+
+
+@pytest.mark.parametrize("attacks", [2, 3])
+def test_a_hundred_queries_of_equal_attacks_are_not_reported_too_high(attacks):
+    """Two halves of the draws that choose for each other would give 2 to 3 points too much."""
+    random, true = np.random.default_rng(4), 0.99**100
+    worst = least_probability([judged(random.random((20_000, 200)) < 0.99) for _ in range(attacks)])
+    values = worst.n_query_probability(100)
+    assert abs(values.mean() - true) < 4 * values.std() / np.sqrt(len(values))
+    assert covers(worst.numbers()["n_query_accuracy"]["100"], true)
 
 
 def test_the_worst_case_of_exact_numbers_is_their_least():

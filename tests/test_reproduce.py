@@ -682,6 +682,18 @@ def test_rows_of_an_older_adaptive_count_only_where_it_is_the_same(tmp_path, mon
         kept(tmp_path, never)
 
 
+def test_rows_of_an_older_n_pixel_count_but_where_it_follows_the_papers_rule(tmp_path, monkeypatch):
+    kept(tmp_path, fill)
+    path = tmp_path / "headline" / "rows" / "a_row_8_255.json"
+    stored = json.loads(path.read_text())
+    stored["settings"]["algorithms"] |= {"n_pixel": 3, "judgement": 4}
+    path.write_text(json.dumps(stored))
+    kept(tmp_path, never)
+    monkeypatch.setattr(kept_rows_module, "BY_THE_PAPERS_RULE", ("headline",))
+    with pytest.raises(AssertionError, match="made again"):
+        kept(tmp_path, never)
+
+
 def test_rows_do_not_depend_on_attacks_that_they_do_not_use(tmp_path):
     def kept_with(attacks, fill):
         run = Run(ask(tmp_path, "headline"), NetTimes(6))

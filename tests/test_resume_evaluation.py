@@ -26,7 +26,7 @@ from evaluation_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.gradient_attacks import Transfer
+from wca_tf.attacks.gradient_attacks import AutoPGD, Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.core.files import TEMPORARY_PREFIX
 from wca_tf.data.examples import Examples
@@ -202,6 +202,14 @@ def test_every_attack_has_the_number_of_its_algorithm_in_its_record(uninterrupte
     for outcome in uninterrupted[0][1:]:
         assert outcome.config["algorithm"] == parse_attack(outcome.name).algorithm
         assert outcome.config["judged_by"] == JUDGING_ALGORITHM
+
+
+def test_a_record_of_a_worst_case_is_made_again_after_a_new_algorithm_of_a_member(monkeypatch):
+    adaptive = trial("adaptive", 0.1)
+    before = dict(adaptive.config)
+    assert adaptive.made(before)
+    monkeypatch.setattr(AutoPGD, "algorithm", AutoPGD.algorithm + 1)
+    assert not adaptive.made(before)
 
 
 def test_names_and_radii_have_records_of_their_own(tmp_path):

@@ -20,10 +20,12 @@ class NPixel(Attack):
     """At most `pixels` pixels in any colour, by differential evolution: a black box.
 
     Objective "probability" is the paper's protocol (section 4.1): the label's softmax probability, averaged over draws.
-    The search for an image ends when its P(correct), over the same draws, is at most `bound`, or when its population
-    has converged. On a net whose softmax saturates, the population converges at once. Objective "margin" is the margin
-    of logits, averaged over draws; every image gets all generations.
+    The search for an image ends when its P(correct), over the same draws and over others, is at most `bound`, or when
+    its population has converged. On a net whose softmax saturates, the population converges at once. Objective "margin"
+    is the margin of logits, averaged over draws; every image gets all generations.
     """
+
+    algorithm = 4  # 3 did not confirm by other draws that an image is lost
 
     pixels: int = option(1, "n, the largest number of pixels that change")
     objective: str = option("probability", "the quantity to minimise", choices=("probability", "margin"))

@@ -76,7 +76,7 @@ def design_effect_of_a_draw(hits: np.ndarray) -> float:
     return _design_effect(hits.mean(axis=0).var(ddof=1) - independent, share)
 
 
-def design_effect_over_draws(hits: np.ndarray, queries: int = 1) -> float:
+def design_effect_over_draws(hits: np.ndarray, queries: int = 1, shared_noise: bool = False) -> float:
     """Return the design effect of the mean of P(correct)ⁿ.
 
     It is the variance of this mean, divided by its variance for N images chosen at random whose P is known.
@@ -85,24 +85,37 @@ def design_effect_over_draws(hits: np.ndarray, queries: int = 1) -> float:
         hits: [N, J], as for `all_correct`; all images have the same draws. With fewer than two draws, the design effect
             is 1.
         queries: n.
+        shared_noise: as for `variance_over_draws`.
     """
     if hits.shape[1] < 2:
         return 1.0
-    return _design_effect(variance_over_draws(hits, queries), all_correct(hits, queries))
+    return _design_effect(variance_over_draws(hits, queries, shared_noise), all_correct(hits, queries))
 
 
-def variance_over_draws(hits: np.ndarray, queries: int = 1) -> float:
+def variance_over_draws(hits: np.ndarray, queries: int = 1, shared_noise: bool = False) -> float:
     """Return the variance of the mean of P(correct)ⁿ over the choice of draws, by a jackknife over groups of draws.
 
     Args:
         hits: [N, J], as for `all_correct`; all images have the same draws. With fewer than two, the variance is 0.
         queries: n.
+        shared_noise: whether the images are known to share the noise of a draw.
     """
     if hits.shape[1] < 2:
         return 0.0
     groups = np.array_split(np.arange(hits.shape[1]), min(JACKKNIFE_GROUPS, hits.shape[1]))
     means = [all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups]
-    return max(float((len(means) - 1) * np.var(means)), _min_variance(hits, queries))
+    least = [_min_variance(hits, queries), _variance_of_an_unseen_miss(hits, queries) if shared_noise else 0.0]
+    return max(float((len(means) - 1) * np.var(means)), *least)
+
+
+def _variance_of_an_unseen_miss(hits: np.ndarray, queries: int) -> float:
+    """Return the variance of the mean of Pⁿ, if the images without any miss miss together, once in J + 2 draws.
+
+    `_min_variance` sees no shared noise in a set of images of which some are always hits and the others never.
+    """
+    draws = hits.shape[1]
+    sure, smoothed = float((hits == 1).all(axis=1).mean()), (draws + 1) / (draws + 2)
+    return (sure * queries * smoothed ** (queries - 1)) ** 2 * smoothed * (1 - smoothed) / draws
 
 
 def _min_variance(hits: np.ndarray, queries: int) -> float:

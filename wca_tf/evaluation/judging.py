@@ -36,10 +36,13 @@ QUERIES = (1, 10, 100)
 # Folded into the evaluation's seed, so that attacks do not see the draws that judge.
 JUDGING_DRAW = 2
 # Increase it with every change that gives other numbers for the same images.
-JUDGING_ALGORITHM = 4
+JUDGING_ALGORITHM = 5  # with 4 equal logits counted as right where the label comes first
 # The number of draws that estimate P(correct) of a net with noise before its last layer. The 95 % half-width is then
 # 0.07 or less.
 ESTIMATING_DRAWS = 200
+# The share of these that chooses a worst case for P(correct)ⁿ, n > 1. More than 100 must be left, with a margin for the
+# jackknife.
+CHOOSING_SHARE = 0.4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Judgement:
         """The number of draws that estimate the probability; 0 where it is exact."""
         return self.hits.shape[1]
 
+    @property
+    def shared_noise(self) -> bool:
+        """Whether images of a block share the noise of a draw. They do where they shared it in the attack."""
+        return len(np.unique(self.blocks)) < len(self.blocks)
+
     def numbers(self) -> dict[str, Any]:
         """Return the four numbers as in results.json; noise_free_accuracy is `None` where no such net is known."""
         known = not np.isnan(self.noise_free_correct).any()
@@ -88,7 +96,9 @@ class Judgement:
         The interval includes two more errors. One is the error of P(correct), which images may share. The other comes
         from the draws that the images of a block shared in the attack.
         """
-        return self._with_interval(self.n_query_probability(queries), design_effect_over_draws(self.hits, queries))
+        hits = self.hits_for(queries)
+        of_judging = design_effect_over_draws(hits, queries, self.shared_noise)
+        return self._with_interval(self.n_query_probability(queries), of_judging)
 
     def _with_interval(self, values: np.ndarray, of_judging: float = 1.0) -> Number:
         """Return the mean, with an interval that includes the error from the draws of the judge and of the attack."""
@@ -106,7 +116,11 @@ class Judgement:
 
         From draws it is estimated without bias: of all choices of n draws, the share in which all are correct.
         """
-        return all_correct(self.hits, queries) if self.draws else self.probability_correct**queries
+        return all_correct(self.hits_for(queries), queries) if self.draws else self.probability_correct**queries
+
+    def hits_for(self, queries: int) -> np.ndarray:
+        """Return the hits [N, draws] that estimate P(correct)ⁿ for n = `queries`."""
+        return self.hits
 
     def less(self, other: "Judgement") -> Number:
         """Return the mean of P(correct) less that of `other`, in pairs of the same image, with its 95 % interval.
@@ -115,12 +129,28 @@ class Judgement:
         """
         both, differences = (self, other), self.probability_correct - other.probability_correct
         blocks = max(design_effect_of_blocks(differences, each.blocks) for each in both)
-        return mean_difference(differences, blocks, sum(variance_over_draws(each.hits) for each in both))
+        return mean_difference(
+            differences, blocks, sum(variance_over_draws(each.hits, shared_noise=each.shared_noise) for each in both)
+        )
 
     @classmethod
     def concatenate(cls, parts: list["Judgement"]) -> "Judgement":
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class WorstByDraws(Judgement):
+    """The judgement of a worst case over attacks, whose P(correct) is estimated from draws; see `least_probability`.
+
+    Attributes:
+        queried: [N, draws], hits for P(correct)ⁿ with n > 1.
+    """
+
+    queried: np.ndarray
+
+    def hits_for(self, queries: int) -> np.ndarray:
+        return self.hits if queries == 1 else self.queried
 
 
 def judge(
@@ -148,8 +178,8 @@ def judge(
     scale = target.scale_of(target.features(images)) if target.scale_per_image else target.logit_scale
     probability, error = probability_correct(mean, labels, scale.numpy())
     return Judgement(
-        correct=noisy.argmax(axis=1) == labels,
-        noise_free_correct=(mean.argmax(axis=1) == labels).astype(np.float64),
+        correct=_is_largest(noisy, labels),
+        noise_free_correct=_is_largest(mean, labels).astype(np.float64),
         probability_correct=probability,
         probability_error=error,
         z_margin=z_margins,
@@ -167,7 +197,7 @@ def _judge_by_draws(
     _check_finite(margins)
     noise_free = np.full(len(classes), np.nan)
     if target.noise_free_logits is not None:
-        noise_free[:] = target.noise_free_logits(images).numpy().argmax(axis=1) == classes.numpy()
+        noise_free[:] = _is_largest(target.noise_free_logits(images).numpy(), classes.numpy())
     intervals = [mean_with_interval(column) for column in hits.T]
     mean, deviation = margins.mean(axis=0, dtype=np.float64), margins.std(axis=0, dtype=np.float64)
     return Judgement(
@@ -189,11 +219,17 @@ def _draws(
     indices = tf.cast(indices, tf.int64)
     if target.has_moments:
         logits, mean, variance = target.logits_with_moments(images, seed, ESTIMATING_DRAWS, indices)
+        found = margins.margin(logits, labels)
         hits = probability_of_largest(logits, mean, variance, labels)
     else:
-        logits = target.logits(images, seed, ESTIMATING_DRAWS, indices)
-        hits = tf.argmax(logits, axis=-1) == labels
-    return tf.argmax(logits[0], axis=-1) == labels, hits, margins.margin(logits, labels)
+        found = margins.margin(target.logits(images, seed, ESTIMATING_DRAWS, indices), labels)
+        hits = found > 0  # equal logits are an error, as in the exact P(correct)
+    return found[0] > 0, hits, found
+
+
+def _is_largest(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return whether the label's logit is larger than all others, [B]: of equal logits no answer is right."""
+    return (logits >= logits[np.arange(len(labels)), labels][:, np.newaxis]).sum(axis=1) == 1
 
 
 def _check_finite(values: np.ndarray) -> None:
@@ -219,6 +255,8 @@ def least_probability(judgements: list[Judgement]) -> Judgement:
 
     An attack is never judged by the draws that chose it. Where P(correct) is estimated from draws, the first half of
     them chooses the attack that the second half judges. The second half chooses the attack that the first half judges.
+    P(correct)ⁿ for n > 1 cannot be of both halves together: an image whose halves choose the same attack would count
+    more than others. There `CHOOSING_SHARE` of the draws chooses the attack, and all others judge it.
 
     Args:
         judgements: the judgements of the same images under each attack, by the same number of draws.
@@ -233,7 +271,15 @@ def least_probability(judgements: list[Judgement]) -> Judgement:
         hits = _chosen_on_halves(stacked["hits"])
         # `correct` is of one draw. Any of these draws will do: the other half of the draws chose its attack.
         least |= {"hits": hits, "probability_correct": hits.mean(axis=1), "correct": hits[:, -1]}
-    return Judgement(**{**least, "blocks": stacked["blocks"][-1]})  # the last is of an attack, if there is one
+        least |= {"queried": _chosen_on_first(stacked["hits"])}
+    kind = WorstByDraws if judgements[0].draws else Judgement
+    return kind(**{**least, "blocks": stacked["blocks"][-1]})  # the last is of an attack, if there is one
+
+
+def _chosen_on_first(hits: np.ndarray) -> np.ndarray:
+    """Return hits [N, others] from hits [attacks, N, J]: of the attack that the first `CHOOSING_SHARE` chooses."""
+    first = round(CHOOSING_SHARE * hits.shape[2])
+    return hits[hits[:, :, :first].mean(axis=2).argmin(axis=0), np.arange(hits.shape[1]), first:]
 
 
 def _chosen_on_halves(hits: np.ndarray) -> np.ndarray:

@@ -54,9 +54,13 @@ class Trial:
         return self.attack.name if self.attack else CLEAN
 
     @property
-    def algorithms(self) -> dict[str, int]:
+    def algorithms(self) -> dict[str, Any]:
         """The versions of the code that makes the outcome. Numbers of another version are made again, not mixed in."""
-        return {"algorithm": self.attack.algorithm if self.attack else 1, "judged_by": JUDGING_ALGORITHM}
+        own = {"algorithm": self.attack.algorithm if self.attack else 1, "judged_by": JUDGING_ALGORITHM}
+        if not isinstance(self.attack, WorstCase):
+            return own
+        members = {type(each.attack).__name__: each.attack.algorithm for each in self.attack.rounds()}
+        return own | {"members": members}
 
     @property
     def config(self) -> dict[str, Any]:

@@ -29,6 +29,10 @@ UNFINISHED = "unfinished.md"
 ADAPTIVE_4_COUNTS = ("training_length", "certificates")
 # `adaptive` 5 had no attack towards each class over draws. It is as 6 where no noise is before the last features.
 ADAPTIVE_5_COUNTS = ("none", "wca", "wca_official", "rfd", "se_snn")
+# Judgement 4 differs in images with equal logits alone. `n_pixel` 3 differs in the paper's rule alone, which the kept
+# rows of one experiment have.
+JUDGEMENT_4_COUNTS: dict[str, tuple[int, ...]] = {"judgement": (4,)}
+BY_THE_PAPERS_RULE = ("cw_and_pixels",)
 
 
 def kept_rows(
@@ -112,10 +116,11 @@ def _compared(net: dict[str, Any]) -> dict[str, Any]:
 
 def _still_count(experiment: str, nets: Sequence[TrainConfig]) -> dict[str, tuple[int, ...]]:
     """Return the older numbers of algorithms whose rows still count."""
+    older = JUDGEMENT_4_COUNTS if experiment in BY_THE_PAPERS_RULE else JUDGEMENT_4_COUNTS | {"n_pixel": (3,)}
     if experiment in ADAPTIVE_4_COUNTS:
-        return {"adaptive": (4, 5)}
+        return older | {"adaptive": (4, 5)}
     same = all(net.defence.partition(":")[0] in ADAPTIVE_5_COUNTS for net in nets)
-    return {"adaptive": (5,)} if same else {}
+    return older | {"adaptive": (5,)} if same else older
 
 
 def _same(stored: dict[str, Any], settings: dict[str, Any], still_count: dict[str, tuple[int, ...]]) -> bool:
