@@ -122,7 +122,8 @@ class Attack(abc.ABC):
     def passes(self) -> int:
         """The number of passes of an image: forward, and backward too where there is a gradient.
 
-        It is an estimate. It leaves out a pass that compares candidates, and that a draw may be a pass.
+        It is an estimate. It does not count passes that compare candidates. It counts one pass for all draws, also
+        where each draw needs a pass of its own.
         """
 
     @property

@@ -6,7 +6,7 @@
 Prints a table, and writes report.html, results.json (every number with its 95 % interval), examples.npz (the numbers of
 each image) and model_card.md. After Ctrl-C the same command continues; other --attacks are added. The table:
     one draw    accuracy with one answer of the net for each image: the usual protocol
-    expected    the mean chance that one answer is right; quote it from the row "worst case"
+    expected    the mean chance that one answer is right; in the row "worst case" it is the number to quote
     n queries   what is left when an attacker may ask n times and needs one error
 
 Attacks, with options after colons (pgd:steps=40:norm=l2), or module:Class of your own:

@@ -35,6 +35,8 @@ def define_flags(config_class: type, without: Sequence[str] = ()) -> None:
         choices = field.metadata["bounds"].choices
         if choices:
             flags.DEFINE_enum(field.name, field.default, choices, field.metadata["help"])
+            # absl's own <a|b|c> breaks lines within a name.
+            flags.FLAGS[field.name].help = f"{field.metadata['help']}; one of {', '.join(choices)}"
         else:
             _DEFINERS[type(field.default)](field.name, field.default, field.metadata["help"])
         show_in_help(field.name)

@@ -27,7 +27,7 @@ OWN_CLASSES = "tensorflow_datasets."
 
 
 def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
-    """Return the `first` examples of `split`, "train" or "test"; 0 returns all. No more are read of a TFDS set.
+    """Return the `first` examples of `split`, "train" or "test"; 0 returns all. Of a TFDS set, only these are read.
 
     Raises:
         InputError: another split; a negative number; unknown, absent, empty or broken data; files that are no images;

@@ -17,10 +17,11 @@ ALL = "all"  # in place of an experiment's name: every experiment
 class ReproduceConfig:
     """An experiment of the paper, at a scale."""
 
-    experiment: str = flag("", "which; --list describes them; all for every one")
+    experiment: str = flag("", "its name; --list describes each; all runs every experiment")
     report_dir: str = flag("", "where its table and figures go")
     models_dir: str = flag(
-        os.path.join("runs", "reproduce"), "where the nets are, or go: experiments share them, and what is there counts"
+        os.path.join("runs", "reproduce"),
+        "directory of the trained nets; experiments share it, and a net that is there is not trained again",
     )
     scale: str = flag("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings", SCALES)
     tfds_data_dir: str = flag(DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")

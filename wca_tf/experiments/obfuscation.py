@@ -28,7 +28,7 @@ NOISE: dict[str, Callable[[dict[str, Any], int], float]] = {
 }
 # In the names of the paper's criteria. The paper says that WCA-Net passes all of them; it examines the second with
 # pixels alone, and its own Table 4 has Square below PGD.
-PAPERS, BY_SQUARE = "(paper,", "(paper, 2: Square)"
+PAPERS, BY_SQUARE = "(paper,", "(paper's criterion 2, but by Square)"
 
 
 def reproduce(run: Run) -> Table:

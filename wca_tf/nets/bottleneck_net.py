@@ -165,7 +165,7 @@ class BottleneckNet(StochasticClassifier):
         return tf.zeros([self.num_classes, self.feature_dim])
 
     def penalty(self) -> tf.Tensor:
-        """Return weight_decay/2 ‖W‖², a scalar, and the same of the backbone's kernels, if they have decay."""
+        """Return weight_decay/2 ‖W‖² plus backbone_decay/2 times the squared norm of the backbone's kernels."""
         penalty = self.weight_decay / 2 * self.squared_norm()
         if not self.backbone_decay:
             return penalty

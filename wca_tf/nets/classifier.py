@@ -136,7 +136,7 @@ class StochasticClassifier(DistributedModel):
 
     @property
     def class_weights(self) -> tf.Tensor:
-        """W [C, D] of a net whose logits are W f(x) + b, but for noise on the features.
+        """The weights W [C, D] of a net whose noise-free logits are W f(x) + b.
 
         Raises:
             InputError: the net has no such head.

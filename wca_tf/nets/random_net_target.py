@@ -110,7 +110,7 @@ class RandomNetTarget:
         return tf.concat([logits, several(seeds[whole:])], axis=0) if whole < draws else logits
 
     def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> "RandomNetTarget":
-        """Return the net under one draw. Its images' numbers are those of each call, so that `indices` adds nothing."""
+        """Return the net under one draw. `indices` is ignored: each call gives the numbers of its images."""
         first, same = self._first_draw, copy.copy(self)
 
         def fixed(images: tf.Tensor) -> tf.Tensor:

@@ -213,7 +213,7 @@ def _transfer(evidence: Evidence) -> Verdict:
 
 CRITERIA: dict[str, Callable[[Evidence], Verdict]] = {
     "one-step attacks are no better than iterative ones (paper, 1: FGSM against its PGD-10)": _papers_one_step,
-    "black-box attacks are no better than white-box ones (paper, 2: Square)": _square,
+    "black-box attacks are no better than white-box ones (paper's criterion 2, but by Square)": _square,
     "black-box attacks are no better than white-box ones (paper, 2: pixels)": _pixels,
     "unbounded attacks reach chance (paper, 3)": _unbounded,
     "random sampling finds nothing that the attack misses (paper, 4)": _random,
