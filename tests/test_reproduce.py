@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import json
 import math
@@ -680,6 +681,15 @@ def test_rows_of_an_older_adaptive_count_only_where_it_is_the_same(tmp_path, mon
     monkeypatch.setattr(kept_rows_module, "ADAPTIVE_5_COUNTS", ())  # as for a net with noise in its layers
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
+
+
+def test_a_net_that_is_trained_again_in_less_time_costs_its_new_time():
+    times = NetTimes(2)
+    times.add_kept({"nets": 1, "training_seconds": 90, "attack_seconds": 5, "trained": {"net": 90.0}})
+    before = copy.deepcopy(times)
+    times.training["net"] = 40.0
+    cost = times.cost_since(before)
+    assert cost == {"nets": 1, "training_seconds": 40, "attack_seconds": 0, "trained": {"net": 40.0}}
 
 
 def test_rows_of_an_older_n_pixel_count_but_where_it_follows_the_papers_rule(tmp_path, monkeypatch):

@@ -69,10 +69,13 @@ class NetTimes:
 
     def cost_since(self, earlier: "NetTimes") -> dict[str, Any]:
         """Return the cost since a copy of these times was made, and "trained": the seconds of each net since then."""
-        before = earlier.cost()
-        cost = {what: value - before[what] for what, value in self.cost().items()}
         trained = {name: value for name, value in self.training.items() if earlier.training.get(name) != value}
-        return {**cost, "trained": trained}
+        return {
+            "nets": len(trained),
+            "training_seconds": round(sum(trained.values())),
+            "attack_seconds": self.cost()["attack_seconds"] - earlier.cost()["attack_seconds"],
+            "trained": trained,
+        }
 
 
 def duration(seconds: float) -> str:
