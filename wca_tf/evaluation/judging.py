@@ -197,7 +197,7 @@ def _judge_by_draws(
     _check_finite(margins)
     noise_free = np.full(len(classes), np.nan)
     if target.noise_free_logits is not None:
-        noise_free[:] = _is_largest(target.noise_free_logits(images).numpy(), classes.numpy())
+        noise_free[:] = _is_largest(target.noise_free_logits(images), classes)
     intervals = [mean_with_interval(column) for column in hits.T]
     mean, deviation = margins.mean(axis=0, dtype=np.float64), margins.std(axis=0, dtype=np.float64)
     return Judgement(
@@ -227,9 +227,10 @@ def _draws(
     return found[0] > 0, hits, found
 
 
-def _is_largest(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _is_largest(logits: np.ndarray | tf.Tensor, labels: np.ndarray | tf.Tensor) -> np.ndarray:
     """Return whether the label's logit is larger than all others, [B]: of equal logits no answer is right."""
-    return (logits >= logits[np.arange(len(labels)), labels][:, np.newaxis]).sum(axis=1) == 1
+    largest: np.ndarray = margins.margin(tf.convert_to_tensor(logits), labels).numpy() > 0
+    return largest
 
 
 def _check_finite(values: np.ndarray) -> None:
