@@ -169,6 +169,52 @@ def test_target_of_a_wca_net_with_a_random_backbone():
     assert isinstance(target_of(model), RandomNetTarget)
 
 
+def called_in_training(layer):
+    """A functional classifier that calls a layer with training=True: the usual way to keep dropout at test time."""
+    inputs = keras.Input(SHAPE)
+    features = layer(keras.layers.Flatten()(inputs), training=True)
+    return keras.Model(inputs, keras.layers.Dense(3)(features))
+
+
+def inside(model):
+    inputs = keras.Input(SHAPE)
+    return keras.Model(inputs, keras.layers.Identity()(model(inputs)))
+
+
+@pytest.mark.parametrize("how", ["as it is", "inside a model", "inside a sequence", "from a file"])
+def test_dropout_called_with_training_stays_on(how, tmp_path):
+    """Keras switches it off in `model(images, training=False)` and in `predict`."""
+    model = called_in_training(keras.layers.Dropout(0.5))
+    if how == "inside a model":
+        model = inside(model)
+    elif how == "inside a sequence":
+        model = keras.Sequential([keras.Input(SHAPE), model])
+    elif how == "from a file":
+        model.save(tmp_path / "net.keras")
+        model = keras.models.load_model(tmp_path / "net.keras")
+    target, images = target_of(model), random_images(4)
+    assert isinstance(target, RandomNetTarget)
+    draws = target.logits(images, make_seed(0), 400).numpy()
+    assert len(np.unique(draws[:, 0, 0])) > 390
+    np.testing.assert_array_equal(draws, target.logits(images, make_seed(0), 400))  # the draws follow the seed
+    error = draws.std(axis=0) / np.sqrt(400)  # dropout does not change the mean before a linear layer
+    assert np.all(np.abs(draws.mean(axis=0) - model(images, training=False).numpy()) < 5 * error)
+
+
+def test_a_model_that_is_called_with_training_keeps_its_dropout():
+    inputs = keras.Input(SHAPE)
+    inner = classifier(keras.layers.Dropout(0.5), keras.layers.Dense(3))
+    assert isinstance(target_of(keras.Model(inputs, inner(inputs, training=True))), RandomNetTarget)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_batch_normalization_called_with_training_is_refused(nested):
+    """It would learn from the images under attack, and each answer would depend on the batch."""
+    model = called_in_training(keras.layers.BatchNormalization(name="statistics"))
+    with pytest.raises(InputError, match="'statistics', which the model calls with training=True"):
+        target_of(inside(model) if nested else model)
+
+
 def test_noise_that_python_draws_is_refused():
     """A graph keeps the numbers of its first call: all draws of a judgement would be one draw."""
     noise = np.random.default_rng(0)

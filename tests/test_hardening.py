@@ -237,6 +237,12 @@ def functional(*shapes, outputs=1, dtype="float32"):
     return keras.Model(inputs, [layers.Dense(3)(features) for _ in range(outputs)])
 
 
+def with_dropout_in_training():
+    inputs = keras.Input(SHAPE)
+    features = layers.Dropout(0.5, name="always")(layers.Flatten()(inputs), training=True)
+    return keras.Model(inputs, layers.Dense(3)(features))
+
+
 REFUSED = {
     "no model": (lambda: layers.Dense(3), "Keras model.*Dense"),
     "subclassed": (Subclassed, "functional.*Subclassed"),
@@ -255,6 +261,7 @@ REFUSED = {
         "Dense.*Conv2D",
     ),
     "labels of parts": (lambda: classifier(layers.Dense(6), layers.Reshape((2, 3))), r"\[B, 6\].*\[None, 2, 3\]"),
+    "dropout in training": (lambda: with_dropout_in_training(), "without training=True, received 'always'"),
     "a Lambda": (lambda: classifier(layers.Lambda(lambda x: 2 * x), layers.Dense(3)), ".keras file.*Lambda"),
 }
 

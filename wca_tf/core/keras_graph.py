@@ -37,6 +37,17 @@ def call_behind(tensor: Any) -> Call:
     return Call(layer, list(layer._inbound_nodes[index].input_tensors))
 
 
+def called_with_training(model: keras.Model) -> list[Any]:
+    """Return the layers that a functional model, or one inside it, calls with `training=True`, such as dropout.
+
+    `model(images)` follows these words. `model(images, training=False)` and `model.predict` do not (Keras 3.15).
+    """
+    graphs = [layer for layer in (model, *all_layers(model)) if hasattr(layer, "_nodes_by_depth")]
+    calls = [call for graph in graphs for calls in graph._nodes_by_depth.values() for call in calls]
+    called = [call.operation for call in calls if not call.is_input and call.arguments.kwargs.get("training") is True]
+    return [part for layer in called for part in (all_layers(layer) if isinstance(layer, keras.Model) else [layer])]
+
+
 def is_plain_model(model: keras.Model) -> bool:
     """Return whether a model is functional or sequential, and not of a class of its own, whose `call` may differ."""
     images = keras.Input((1,))

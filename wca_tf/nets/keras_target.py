@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.keras_graph import called_with_training
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
@@ -22,7 +23,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     """Return the target of a net trained here, or of any Keras classifier that returns logits [B, C].
 
     A Keras model gets a `RandomNetTarget` if its layers draw random numbers from a `keras.random.SeedGenerator` in a
-    call, or if 16 calls do not give the same answers. Noise that layers draw from a
+    call, or if 16 calls do not give the same answers. A call is `model(images)`: dropout that a functional model calls
+    with `training=True` stays on, although `model.predict` switches it off. Noise that layers draw from a
     `keras.random.SeedGenerator` follows the seed of each call, which sets the generators' states. Other noise, such as
     tf.random's, follows no seed. Results for such a net cannot be repeated, and a search cannot tell a better image
     from a lucky draw. Wrap such a net yourself, so that a seed decides its noise.
@@ -33,7 +35,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
 
     Raises:
         InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
-            sigmoid; it has one output; Python or NumPy draws its noise; it takes images of another shape; or as
+            sigmoid; it has one output; Python or NumPy draws its noise; it takes images of another shape; its batch
+            normalisation is called with `training=True`; or as
             `check_takes_images`.
     """
     check_takes_images(model)
@@ -45,8 +48,9 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
     if not is_ours:
         _check_last_activation(model)
+    training = None if is_ours else _answers_in(model)
     # The first call makes the generators of a net that is not built.
-    _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=False))
+    _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=training))
     streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
 
     def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -55,7 +59,7 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
                 stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
         if isinstance(model, StochasticClassifier):
             return model.logits(images, seed)
-        return tf.cast(model(images, training=False), tf.float32)
+        return tf.cast(model(images, training=training), tf.float32)
 
     if isinstance(model, StochasticClassifier):
         target = model.target()
@@ -67,6 +71,22 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     same = answers_alike(target, probe, 1e-5, 1e-6)
     moved = any((stream.numpy() != old).any() for stream, old in zip(streams, before, strict=True))
     return RandomNetTarget(logits) if moved or not same else target
+
+
+def _answers_in(model: keras.Model) -> bool | None:
+    """Return the argument `training` with which a model answers: `None` where its graph calls layers with True.
+
+    Raises:
+        InputError: such a layer is batch normalisation, which would learn from the images under attack.
+    """
+    called = called_with_training(model)
+    for layer in called:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            raise InputError(
+                f"expected batch normalisation that does not learn from the images it answers, received {layer.name!r}"
+                ", which the model calls with training=True"
+            )
+    return None if called else False
 
 
 def check_takes_images(model: keras.Model) -> None:
