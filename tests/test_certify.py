@@ -32,6 +32,7 @@ from wca_tf.nets.backbones import build_backbone
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.lipschitz_layers import AOLConvolution
 from wca_tf.nets.loss_terms import LipschitzMargin
+from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
@@ -248,6 +249,36 @@ def test_a_smoothed_net_has_the_noise_that_it_is_certified_by():
     for backbone, deviation in ((plain, 0.3), (net.backbone, 0.5)):
         with pytest.raises(InputError, match="only noise"):
             SmoothedNet(backbone, 10, pixel_mean=(0.3,), pixel_std=(0.2,), deviation=deviation)
+
+
+def smoothed(make, dtype="float32", noise_dtype="float32"):
+    """A SmoothedNet of deviation 0.3 with make(noise, images) as its backbone."""
+    images = keras.Input((4, 4, 1), dtype=dtype)
+    features = keras.layers.Flatten()(make(ActivationNoise([0.3], dtype=noise_dtype), images))
+    return SmoothedNet(keras.Model(images, features), 10, deviation=0.3)
+
+
+def noise_added_to_the_images(noise, images):
+    return noise(images) + images
+
+
+def noise_after_a_layer(noise, images):
+    return noise(keras.layers.ReLU()(images))
+
+
+@pytest.mark.parametrize("make", [noise_added_to_the_images, noise_after_a_layer])
+def test_a_net_that_sees_more_than_the_noisy_images_is_not_certified(make):
+    """Cohen et al.'s theorem is about f(x + noise): an attack needs no noise with x beside it."""
+    with pytest.raises(InputError, match="only noise"):
+        smoothed(make)
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "mixed_bfloat16"), ("float32", "float16"), ("bfloat16", "float32")])
+def test_noise_of_fewer_bits_is_not_certified(dtypes):
+    """Rounding to bfloat16 is a step of 0.004 near 1: a change of any size may move an image by as much."""
+    with pytest.raises(InputError, match="float32 images and noise"):
+        smoothed(lambda noise, images: noise(images), *dtypes)
+    assert smoothed(lambda noise, images: noise(images)).input_deviation == 0.3
 
 
 def test_other_defences_are_refused_on_the_lipschitz_backbone(fails_in_one_line, tmp_path):

@@ -37,15 +37,25 @@ def call_behind(tensor: Any) -> Call:
     return Call(layer, list(layer._inbound_nodes[index].input_tensors))
 
 
+def calls_in(model: keras.Model) -> list[Call]:
+    """Return the calls of layers in a functional or sequential model, not those inside its layers."""
+    nodes = _nodes_in(getattr(model, "_functional", None) or model)
+    return [Call(node.operation, list(node.input_tensors)) for node in nodes]
+
+
 def called_with_training(model: keras.Model) -> list[Any]:
     """Return the layers that a functional model, or one inside it, calls with `training=True`, such as dropout.
 
     `model(images)` follows these words. `model(images, training=False)` and `model.predict` do not (Keras 3.15).
     """
-    graphs = [layer for layer in (model, *all_layers(model)) if hasattr(layer, "_nodes_by_depth")]
-    calls = [call for graph in graphs for calls in graph._nodes_by_depth.values() for call in calls]
-    called = [call.operation for call in calls if not call.is_input and call.arguments.kwargs.get("training") is True]
+    nodes = [node for graph in (model, *all_layers(model)) for node in _nodes_in(graph)]
+    called = [node.operation for node in nodes if node.arguments.kwargs.get("training") is True]
     return [part for layer in called for part in (all_layers(layer) if isinstance(layer, keras.Model) else [layer])]
+
+
+def _nodes_in(graph: Any) -> list[Any]:
+    """Return the calls of layers, which Keras names nodes, in a functional model; none for anything else."""
+    return [node for nodes in getattr(graph, "_nodes_by_depth", {}).values() for node in nodes if not node.is_input]
 
 
 def is_plain_model(model: keras.Model) -> bool:
