@@ -327,17 +327,23 @@ def test_bounds_are_those_of_the_net_as_it_answers(net_of, tmp_path):
 
 
 def test_logits_are_computed_with_all_bits_of_float32():
-    """TensorFloat-32, which GPUs use by default, is off while they are computed, and is as before afterwards."""
+    """TensorFloat-32, which GPUs use by default, is off while they and the noise are computed, and on afterwards."""
     enabled, seen = tf.config.experimental.tensor_float_32_execution_enabled, []
 
     def features(images):
         seen.append(enabled())
         return tf.reshape(images, [-1, 4])
 
+    def scale():
+        seen.append(enabled())
+        return tf.zeros([4, 1])
+
     model = SimpleNamespace(class_weights=tf.eye(4), lipschitz=lambda: 1.0)
     examples = Examples(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a", "b", "c", "d"))
-    Head.of(HeadNoiseTarget(features, tf.identity, tf.zeros([4, 1])), model, examples, 2)
-    assert seen == [False, False] and enabled()
+    target = HeadNoiseTarget(features, tf.identity, scale)
+    seen.clear()
+    Head.of(target, model, examples, 2)
+    assert seen == [False, False, False] and enabled()
 
 
 # The vote of randomised smoothing

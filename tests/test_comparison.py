@@ -171,6 +171,15 @@ def test_nets_of_the_same_name_get_the_names_of_their_directories(reports):
     assert "Not every net was attacked by the usual protocol" in finding(group) and " – " in as_text([group])
 
 
+def test_an_evaluation_without_a_radius_is_refused(reports, tmp_path):
+    """C&W alone has none: the table would have no row of it."""
+    searched = evaluated(tmp_path / "cw", "cw", attacks="cw:steps=2:searches=1")
+    for asked in ([searched], [reports["plain"], searched]):
+        with pytest.raises(InputError, match="attacks with a radius in .*cw, received none"):
+            compare_evaluations(asked, tmp_path / "comparison")
+    assert not (tmp_path / "comparison").exists()
+
+
 def test_a_directory_given_twice_or_without_an_evaluation_is_refused(reports, tmp_path):
     with pytest.raises(InputError, match="twice"):
         compare_evaluations([reports["plain"], reports["plain"] / ".." / "plain"])

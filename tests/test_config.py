@@ -237,6 +237,12 @@ def test_a_radius_in_l2_is_a_finite_number(epsilons):
         EvaluateConfig(attacks="pgd:norm=l2", epsilons=epsilons)
 
 
+@pytest.mark.parametrize("radii", ["1e308", "linf:1e308", "inf"])
+def test_a_certified_radius_is_a_finite_number(radii):
+    with pytest.raises(InputError, match="--certified_radii"):
+        EvaluateConfig(certified_radii=radii)
+
+
 def test_a_checklist_needs_a_radius_above_zero():
     with pytest.raises(InputError, match="epsilon above 0"):
         EvaluateConfig(epsilons="0", checklist=True)

@@ -372,6 +372,13 @@ def test_a_second_evaluation_adds_attacks_and_epsilons_and_leaves_the_first(star
     assert contents(directory) == there
 
 
+def test_a_radius_of_zero_alone_can_be_added(started):
+    """A checklist needs a radius above 0, but none is asked for here."""
+    first, directory = started
+    [alone] = [attack for attack in go_on(directory, epsilons="0")["attacks"] if attack["epsilon"] == 0]
+    assert alone["accuracy"] == first["clean"]["accuracy"]
+
+
 def test_numbers_of_an_older_algorithm_are_made_again_with_whatever_is_asked(started, capsys):
     """Else an old number would stand beside new ones, under the new versions."""
     first, directory = started

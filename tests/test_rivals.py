@@ -13,6 +13,7 @@ import wca_tf
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import make_seed
 from wca_tf.defences import NetRequest, parse_defence
+from wca_tf.defences.rfd.net import RandomFeatureNet
 from wca_tf.evaluation.judging import judge
 from wca_tf.gaussian import covariance
 from wca_tf.gaussian.independent import probability_of_largest
@@ -138,6 +139,16 @@ def test_the_bounds_of_learned_noise_hold_in_training():
 def test_rfd_of_deviation_zero_is_known_to_have_no_noise():
     assert net_of("rfd:feature_dim=4").target().has_noise
     assert not net_of("rfd:feature_dim=4:deviation=0").target().has_noise
+
+
+def test_rfd_has_the_noise_of_the_weights_that_a_lipschitz_bottleneck_multiplies_by():
+    inputs = keras.Input((2, 2, 1))
+    backbone = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    net = RandomFeatureNet(backbone, 3, 4, deviation=2.0, lipschitz_bottleneck=True)
+    net.build((None, 2, 2, 1))
+    net.bottleneck.kernel.assign(10 * np.eye(4, dtype=np.float32))
+    multiplied = net.bottleneck(np.eye(4, dtype=np.float32)).numpy() @ net.classifier.kernel.numpy()
+    np.testing.assert_allclose(net.logit_scale, 2 * multiplied.T, rtol=1e-5)
 
 
 def test_the_reward_of_l2p_falls_with_the_harmonic_number_of_the_epoch():

@@ -124,8 +124,11 @@ def compare(evaluations: list[Evaluation]) -> list[Group]:
     The parts of an evaluation that `--shard` divided are one net.
 
     Raises:
-        InputError: the same directory twice; a missing part; nets that met no attack in common.
+        InputError: the same directory twice; a missing part; nets that met no attack in common, or none with a radius.
     """
+    for evaluation in evaluations:
+        if not evaluation.radii:
+            raise InputError(f"expected attacks with a radius in {evaluation.path}, received none, such as pgd")
     paths = [evaluation.path.resolve() for evaluation in evaluations]
     if len(set(paths)) < len(paths):
         raise InputError("expected each evaluation once, received the same directory twice")

@@ -249,9 +249,10 @@ def _evaluate(
 def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
     """Return the results of a measure; the stored results where they are complete, or where it is not asked for."""
     stored, config = evaluation.stored, evaluation.config
-    complete = bool(stored) and measure.is_complete(stored, config) and not measure.follows_attacks
-    again = measure.follows_attacks and bool(stored) and all(key in stored for key in measure.keys)
-    if measure.gives_outcomes or ((again or measure.is_asked(config)) and not complete):
+    asked, follows = measure.is_asked(config), measure.follows_attacks
+    complete = asked and bool(stored) and measure.is_complete(stored, config) and not follows
+    again = follows and bool(stored) and all(key in stored for key in measure.keys)
+    if measure.gives_outcomes or ((again or asked) and not complete):
         found = measure.measure(evaluation)
         if not set(found) <= set(measure.keys):
             raise InputError(f"expected {type(measure).__name__} to give {measure.keys}, received {tuple(found)}")

@@ -55,7 +55,9 @@ class RandomFeatureNet(BottleneckNet):
         """A = ν Vᵀ, [C, F], with V the weights from the last features to the logits."""
         weights = tf.transpose(self.class_weights)
         if self.bottleneck_activation in (None, "linear"):
-            weights = tf.matmul(tf.convert_to_tensor(self.bottleneck.kernel), weights)
+            layer = self.bottleneck
+            kernel = layer.rescaled_kernel() if self.lipschitz_bottleneck else tf.convert_to_tensor(layer.kernel)
+            weights = tf.matmul(kernel, weights)
         return self.deviation * tf.transpose(weights)
 
     def constants(self) -> dict[str, tf.Tensor]:

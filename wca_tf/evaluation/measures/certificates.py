@@ -141,8 +141,8 @@ class Head:
                 target.noise_free_logits(target.features(to_float(tf.constant(examples.images[start : start + step]))))
                 for start in range(0, len(examples), step)
             ]
+            scale, weights = (np.asarray(value, np.float64) for value in (target.logit_scale, model.class_weights))
         stacked = np.concatenate([part.numpy() for part in logits]).astype(np.float64)
-        scale, weights = (np.asarray(value, np.float64) for value in (target.logit_scale, model.class_weights))
         return cls(stacked, np.asarray(examples.labels), weights, scale, model.lipschitz())
 
     @functools.cached_property
