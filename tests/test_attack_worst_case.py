@@ -1,5 +1,7 @@
 """Restarted PGD and AutoAttack's rand: no round is better for an image, and lost images are left alone."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,10 +18,12 @@ from attack_nets import (
     tanh_target,
 )
 
+from wca_tf.attacks.attack import Round
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradient_attacks import AutoPGD, ProjectedGradient
 from wca_tf.attacks.gradients import survival
-from wca_tf.attacks.projected_gradient import towards_rival
+from wca_tf.attacks.projected_gradient import likeliest_rivals
+from wca_tf.attacks.worst_case import worst_of_rounds
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.random_net_target import RandomNetTarget
 
@@ -123,12 +127,35 @@ def test_multi_targeted_aims_at_every_other_class_once(target, labelled):
     attack = build_attack("multi_targeted:classes=9", 0.05)
     [(_, times, rivals)] = attack.rounds(target)
     assert (times, rivals) == (1, 3)  # of four classes
-    ranks = range(1, 4)
-    wanted = np.stack([towards_rival(target, batch, rank, make_seed(0)).targets for rank in ranks], axis=1)
+    wanted = likeliest_rivals(target, batch, make_seed(0)).numpy()
     logits = target.noise_free_logits(target.features(images)).numpy()
     for row, label in enumerate(labels):
         expected = [c for c in np.argsort(-logits[row], kind="stable") if c != label]
         np.testing.assert_array_equal(wanted[row], expected)
+
+
+class Aimed:
+    """An attack that keeps the classes that it is aimed at, and changes nothing."""
+
+    def __init__(self):
+        self.classes = []
+
+    def perturb(self, target, batch, epsilon, seed):
+        self.classes.append(batch.targets.numpy())
+        return batch.images
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_where_noise_decides_the_ranking_each_class_is_aimed_at_too(times):
+    """Under other draws for each attack, a class would be aimed at twice, and another never."""
+    net = RandomNetTarget(lambda x, seed: tf.random.stateless_normal([len(x), 6], seed))
+    images, labels, member = random_images(8, seed=2), np.arange(8) % 6, Aimed()
+    batch = Batch(images, tf.constant(labels), tf.range(8))
+    attack = SimpleNamespace(rounds=lambda _: [Round(member, times, 5)], eot_samples=5, bound=-1.0)
+    worst_of_rounds(attack, net, batch, tf.constant(0.1), make_seed(0))
+    aimed = np.stack(member.classes, axis=1)
+    for row, label in zip(aimed, labels, strict=True):
+        np.testing.assert_array_equal(np.sort(row), np.repeat([c for c in range(6) if c != label], times))
 
 
 def test_multi_targeted_is_the_worst_of_its_targeted_attacks(target, labelled):
@@ -138,9 +165,8 @@ def test_multi_targeted_is_the_worst_of_its_targeted_attacks(target, labelled):
     batch = Batch(images, tf.constant(labels), tf.range(len(images)))
     single = build_attack("pgd:targeted=true:steps=6:objective=z_margin", 0.05)
     shares = []
-    for rank in (1, 2, 3):
-        wanted = towards_rival(target, batch, rank, make_seed(0)).targets.numpy()
-        seed = fold_in(make_seed(3), rank - 1, 0)
+    for rank, wanted in enumerate(likeliest_rivals(target, batch, make_seed(0)).numpy().T):
+        seed = fold_in(make_seed(3), rank, 0)
         shares.append(judged(target, run(single, target, images, labels, seed=seed, targets=wanted), labels)[0])
     assert np.all(share <= np.min(shares, axis=0) + 1.5 / CHEAP_DRAWS)
     assert len(set(np.argmin(shares, axis=0))) > 1  # not always the same class
@@ -167,12 +193,12 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     attack = build_attack(CASCADE, 0.05).replace(bound=0.0)
     share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
     batch, number = Batch(images, tf.constant(labels), tf.range(len(images))), 0
+    ranked = likeliest_rivals(target, batch, make_seed(0))
     for member, times, rivals in attack.rounds(target):
         assert times == 1
-        for rank in range(1, rivals + 1) if rivals else [None]:
+        for wanted in tf.unstack(ranked, axis=1)[:rivals] if rivals else [None]:
             seed = fold_in(make_seed(3), number, 0)
-            wanted = towards_rival(target, batch, rank, seed).targets if rank else None
-            alone = At(member, 0.05).replace(targeted=bool(rank))
+            alone = At(member, 0.05).replace(targeted=wanted is not None)
             alone = run(alone, target, images, labels, seed=seed, targets=wanted)
             assert np.all(share <= judged(target, tf.constant(alone), labels)[0] + 1.5 / CHEAP_DRAWS)
             number += 1

@@ -678,7 +678,7 @@ def test_rows_of_an_older_adaptive_count_only_where_it_is_the_same(tmp_path, mon
         kept(tmp_path, never)
     stored["settings"]["algorithms"]["adaptive"] = 5
     path.write_text(json.dumps(stored))
-    monkeypatch.setattr(kept_rows_module, "ADAPTIVE_5_COUNTS", ())  # as for a net with noise in its layers
+    monkeypatch.setattr(kept_rows_module, "NOISE_IN_THE_HEAD", ())  # as for a net with noise in its layers
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
 

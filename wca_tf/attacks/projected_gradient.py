@@ -51,8 +51,8 @@ def projected_gradient(
     return adversarial
 
 
-def towards_rival(target: Target, batch: Batch, rank: int | tf.Tensor, seed: tf.Tensor) -> Batch:
-    """Return the batch with a wanted class for each image: that of the `rank`-th largest logit, the label aside.
+def likeliest_rivals(target: Target, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    """Return the classes other than the label of each image, int64 [B, C − 1], the largest logit first.
 
     The logits are those of the unperturbed images without noise; of a net with noise anywhere, the mean of a few draws.
     """
@@ -60,7 +60,7 @@ def towards_rival(target: Target, batch: Batch, rank: int | tf.Tensor, seed: tf.
     if is_gaussian(target):
         logits = target.noise_free_logits(features)
     else:
-        logits = tf.reduce_mean(target.logits(features, fold_in(seed, 2), RANKING_DRAWS, batch.indices), axis=0)
+        logits = tf.reduce_mean(target.logits(features, seed, RANKING_DRAWS, batch.indices), axis=0)
     is_label = tf.one_hot(batch.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     order = tf.argsort(tf.where(is_label, -tf.constant(math.inf, logits.dtype), logits), direction="DESCENDING")
-    return batch._replace(targets=tf.cast(order[:, rank - 1], tf.int64))
+    return tf.cast(order[:, :-1], tf.int64)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from wca_tf.attacks.attack import WorstCase
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
 from wca_tf.attacks.gradients import Survival, deciding_draws, survival
-from wca_tf.attacks.projected_gradient import towards_rival
+from wca_tf.attacks.projected_gradient import likeliest_rivals
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.targets import Target, open_rows
 
@@ -23,12 +23,16 @@ def worst_of_rounds(attack: WorstCase, target: Target, batch: Batch, epsilon: tf
     worst = batch.images
     held = survive(worst, batch)
     first = 0  # the number of the member, each rival counted
+    # One ranking for all: under new draws a class could be aimed at twice, and another never.
+    ranking = fold_in(seed, 0)
     for member, times, rivals in attack.rounds(target):
         for time in tf.range(times * max(rivals, 1)):
             rows = open_rows(target, held.probability > attack.bound)
             if tf.size(rows) > 0:
                 part, part_seed = batch.take(rows), fold_in(seed, first + time // times, time % times)
-                aimed = towards_rival(target, part, 1 + time // times, part_seed) if rivals else part
+                aimed = part
+                if rivals:
+                    aimed = part._replace(targets=likeliest_rivals(target, part, ranking)[:, time // times])
                 found = member.perturb(target, aimed, epsilon, part_seed)
                 now, before = survive(found, part), held.take(rows)
                 lower = now.below(before) & (before.probability > attack.bound)

@@ -91,7 +91,7 @@ class Adaptive(WorstCase):
     Where no net without noise is known, 3, 4 and 6 are left out. For a net that has no noise, 6 is left out.
     """
 
-    algorithm = 6  # 5 had no attack towards each class over draws, 4 none at all
+    algorithm = 7  # 6 ranked the classes by new draws for each attack, 5 had no such attack over draws, 4 none at all
 
     steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
     apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
@@ -147,6 +147,8 @@ class MultiTargeted(WorstCase):
 
     With `targeted`, towards the wanted class alone.
     """
+
+    algorithm = 5  # 4 ranked the classes by new draws for each attack
 
     objective: str = option("margin", "the loss that the steps lower at the wanted class", choices=TARGETED_OBJECTIVES)
     steps: int = option(40, "number of gradient steps towards each class")
