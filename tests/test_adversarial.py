@@ -149,7 +149,16 @@ def test_a_killed_adversarial_run_ends_with_the_same_weights(tmp_path, tiny_conf
 @pytest.mark.parametrize("epsilon", ["1.5", "-0.1", "8/0", "much", "nan"])
 def test_a_radius_that_is_none_is_refused(epsilon):
     with pytest.raises(InputError, match="--adversarial_epsilon"):
-        TrainConfig(adversarial_epsilon=epsilon)
+        TrainConfig(adversarial="at", adversarial_epsilon=epsilon)
+
+
+@pytest.mark.parametrize("unused", [{"adversarial_epsilon": "0.1"}, {"adversarial_attack": "fgsm_rs"}])
+def test_options_of_adversarial_training_without_it_are_refused(unused):
+    """The net would be undefended, against what its command says."""
+    [name] = unused
+    with pytest.raises(InputError, match=f"expected --adversarial=at or ct_at with --{name}"):
+        TrainConfig(**unused)
+    assert TrainConfig(adversarial="at", **unused)
 
 
 @dataclasses.dataclass(frozen=True)

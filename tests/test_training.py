@@ -402,6 +402,9 @@ def test_a_run_whose_images_changed_is_not_resumed(tmp_path, tiny_config):
     with pytest.raises(InputError, match="num_train_examples"):
         train(config, directory.path)
     assert directory.backup.exists()
+    directory.backup.unlink()  # as a run killed in its first epoch leaves it: it starts anew, on what is there now
+    train(config, directory.path)
+    assert directory.read_config()["dataset"]["num_train_examples"] < 40 * 0.9 / 2 + 1
 
 
 def test_weights_that_the_last_step_of_an_epoch_made_nan_are_not_saved(tmp_path, tiny_config):
@@ -442,6 +445,24 @@ def test_a_snapshot_is_the_net_of_its_epoch_also_after_a_kill(tiny_config, tmp_p
     again = ModelDirectory(tmp_path / "killed").snapshot(2)
     for weight, its in zip(load_model(kept.last).variables, load_model(again.last).variables, strict=True):
         np.testing.assert_array_equal(weight, its)
+
+
+def test_an_unfinished_run_past_the_epoch_of_a_snapshot_says_so(tiny_config, tmp_path, monkeypatch):
+    """It would train to its end, and the net of that epoch would be missed then."""
+    begin = epoch_recorder.EpochRecorder.on_epoch_begin
+
+    def stopped(recorder, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+        begin(recorder, epoch, logs)
+
+    monkeypatch.setattr(epoch_recorder.EpochRecorder, "on_epoch_begin", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_config, tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="no net of epoch 1, and is past it"):
+        train(tiny_config, tmp_path, snapshots=(1,))
+    assert ModelDirectory(tmp_path).backup.exists()
 
 
 def test_a_finished_run_without_the_snapshot_says_so(trained, tiny_config):

@@ -38,7 +38,7 @@ class TrainConfig(DataConfig):
     batch_size: int = flag(128, "images a step, over all devices together")
     epochs: int = flag(
         30,
-        "passes over the training images (the authors' code: 600); 0 keeps the net of --initial_weights as it is",
+        "passes over the training images (the authors' code: 600); 0 keeps the layers of --initial_weights as they are",
         minimum=0,
     )
     augmentation: str = flag(
@@ -80,7 +80,9 @@ class TrainConfig(DataConfig):
     )
     temperature: float = flag(1.0, "the loss divides the logits by it")
     initial_weights: str = flag(
-        "", "directory of a trained net, whose features and weights this one starts from; noise starts anew"
+        "",
+        "directory of a trained net, whose layers this one starts from; the noise of wca starts anew, that within "
+        "layers (adv_bnn, ctrw, l2p, pni) is copied",
     )
     seed: int = flag(0, "decides the weights' start, the order of images, and the noise", minimum=0)
     strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES)
@@ -88,7 +90,7 @@ class TrainConfig(DataConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.parsed_defence.check(self)
-        _ = self.parsed_adversarial_attack, self.parsed_adversarial_epsilon
+        self._check_adversarial()
         if not self.epochs and not self.initial_weights:
             raise InputError("expected --initial_weights=DIR with --epochs=0, whose net is kept; received no directory")
         if self.margin_radius and not BACKBONES[self.backbone].lipschitz:
@@ -101,6 +103,15 @@ class TrainConfig(DataConfig):
             )
         if self.validation_split >= 1:
             raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
+
+    def _check_adversarial(self) -> None:
+        """Raise InputError for options of adversarial training that are wrong, or that nothing would use."""
+        _ = self.parsed_adversarial_attack, self.parsed_adversarial_epsilon
+        for name in ("adversarial_attack", "adversarial_epsilon"):
+            if self.adversarial == "none" and getattr(self, name) != getattr(TrainConfig, name):
+                raise InputError(f"expected --adversarial=at or ct_at with --{name}; received --adversarial=none")
+        if self.adversarial != "none" and self.parsed_adversarial_epsilon == 0:
+            raise InputError("expected --adversarial_epsilon above 0 with --adversarial, received 0")
 
     @functools.cached_property
     def parsed_defence(self) -> Defence:

@@ -65,16 +65,19 @@ def train(config: TrainConfig, model_dir: str | Path, snapshots: Collection[int]
             raise InputError(
                 f"{directory.path} is trained, but its {directory.best.name} is gone: name another --model_dir"
             )
-        for epoch in snapshots:
-            if not directory.snapshot(epoch).last.exists():
-                raise InputError(
-                    f"{directory.path} is trained, and has no net of epoch {epoch}: name another --model_dir"
-                )
+        _check_snapshots(directory, snapshots)
         if would_be_chief(config.strategy):
             print(f"{directory.path} is trained; nothing to do")
         return directory.best_epoch()
     with lost_worker_is_an_error(directory.path):
         return _train(directory, config, snapshots)
+
+
+def _check_snapshots(directory: ModelDirectory, snapshots: Collection[int]) -> None:
+    """Raise InputError unless a run that is past these epochs kept their nets."""
+    for epoch in snapshots:
+        if not directory.snapshot(epoch).last.exists():
+            raise InputError(f"{directory.path} has no net of epoch {epoch}, and is past it: name another --model_dir")
 
 
 def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection[int]) -> dict[str, float]:
@@ -123,7 +126,7 @@ def _train_in(
             attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
             model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
         synchronise_batch_normalisation(model, strategy)
-        if not directory.config.exists():
+        if not directory.backup.exists():  # a run that was killed before it described other images
             directory.write_config(config, training, model)
         if config.epochs:
             _fit(model, config, directory, training, validation, strategy, snapshots)
@@ -183,7 +186,9 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
 
 
 def take_weights(model: StochasticClassifier, model_dir: str) -> None:
-    """Copy the features and weights of the trained net in `model_dir` to `model`, all but its noise (paper, E3).
+    """Copy the layers of the trained net in `model_dir` to `model` (paper, E3).
+
+    Noise that is a layer of its own, as in `wca`, starts anew. Noise within a layer, as in `pni` or `l2p`, is copied.
 
     Raises:
         InputError: a directory without a finished run, or a net with other parts or shapes.
@@ -213,6 +218,7 @@ def _fit(
 ) -> None:
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
+    _check_snapshots(directory, [epoch for epoch in snapshots if epoch <= first_epoch])
     recorder = EpochRecorder(directory, first_epoch, snapshots)
     callbacks = [*config.parsed_defence.callbacks(), recorder]
     if config.adversarial != "none" and config.parsed_adversarial_attack.passes <= MAX_FAST_STEPS:
