@@ -143,13 +143,13 @@ def _draw(run: Run, drawn: list[tuple[str, dict[str, Any]]], best: Sequence[str]
     for axis, ((dataset, forms), (metric, title)) in zip(axes, every, strict=True):
         axis.set_xlabel("epoch")
         axis.set_yscale("log")
-        plain_numbers(axis.yaxis)
         axis.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axis.set_title(f"{dataset}: {f'1 − {title}' if title == COMMON else title}")
         for label in (label for label in shown if label in forms):
             values = [1 - value if title == COMMON else value for value in forms[label][metric]]
             colour = COLOURS[shown.index(label)]
             axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=label, color=colour)
+        plain_numbers(axis.yaxis)
     legend(axes[len(NOISE) - 1])
     save(figure, run.report_dir, "where_the_noise_goes")
 

@@ -151,8 +151,12 @@ def legend(axis: Axes) -> None:
 
 
 def plain_numbers(axis: Axis) -> None:
-    """Write the numbers of a logarithmic axis as plain text: matplotlib's are formulas, which `STYLE` leaves unread."""
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    """Write the numbers of a logarithmic axis as plain text: matplotlib's are formulas, which `STYLE` leaves unread.
+
+    Call it after the data are drawn: an axis that spans less than a factor of two has other numbers.
+    """
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)) if high > 2 * low else ticker.MaxNLocator(4))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(ticker.NullFormatter())
 
