@@ -169,6 +169,23 @@ def test_target_of_a_wca_net_with_a_random_backbone():
     assert isinstance(target_of(model), RandomNetTarget)
 
 
+@keras.saving.register_keras_serializable("tests")
+class RareSign(keras.layers.Layer):
+    """Turn the sign of the features in one call of twenty."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.generator = keras.random.SeedGenerator(seed)
+
+    def call(self, features):
+        return tf.where(keras.random.uniform((), seed=self.generator) < 0.05, -features, features)
+
+
+class AlwaysDropout(keras.layers.Dropout):
+    def call(self, inputs, training=None):
+        return super().call(inputs, training=True)
+
+
 def called_in_training(layer):
     """A functional classifier that calls a layer with training=True: the usual way to keep dropout at test time."""
     inputs = keras.Input(SHAPE)
@@ -198,25 +215,22 @@ def test_dropout_called_with_training_stays_on(how, tmp_path):
     assert len(np.unique(draws[:, 0, 0])) > 30  # of 2^6 masks
     np.testing.assert_array_equal(draws, target.logits(images, make_seed(0), 400))  # the draws follow the seed
     error = draws.std(axis=0) / np.sqrt(400)  # dropout does not change the mean before a linear layer
-    assert np.all(np.abs(draws.mean(axis=0) - model(images, training=False).numpy()) < 5 * error)
+    without_noise = target.noise_free_logits(images).numpy()
+    np.testing.assert_array_equal(without_noise, model(images, training=False))
+    assert np.all(np.abs(draws.mean(axis=0) - without_noise) < 5 * error)
+
+
+def test_noise_that_stays_on_in_inference_leaves_no_net_without_noise():
+    inputs = keras.Input(SHAPE)
+    features = keras.layers.Dropout(0.5)(keras.layers.Flatten()(inputs), training=True)
+    model = keras.Model(inputs, RareSign(0)(AlwaysDropout(0.5)(keras.layers.Dense(3)(features))))
+    assert target_of(model).noise_free_logits is None
 
 
 def test_a_model_that_is_called_with_training_keeps_its_dropout():
     inputs = keras.Input(SHAPE)
     inner = classifier(keras.layers.Dropout(0.5), keras.layers.Dense(3))
     assert isinstance(target_of(keras.Model(inputs, inner(inputs, training=True))), RandomNetTarget)
-
-
-@keras.saving.register_keras_serializable("tests")
-class RareSign(keras.layers.Layer):
-    """Turn the sign of the features in one call of twenty."""
-
-    def __init__(self, seed):
-        super().__init__()
-        self.generator = keras.random.SeedGenerator(seed)
-
-    def call(self, features):
-        return tf.where(keras.random.uniform((), seed=self.generator) < 0.05, -features, features)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -1,6 +1,8 @@
 """The targets that attacks use, made from Keras models."""
 
+import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,10 +15,12 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, answers_alike
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, answers_alike, same_in_all_calls
 
 # Of a first Rescaling: smaller scales are for images in [0, 255].
 SMALLEST_SCALE = 0.1
+PROBE_TOLERANCE = 1e-5, 1e-6  # relative, absolute
+Answer = Callable[[tf.Tensor], tf.Tensor]
 
 
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:
@@ -24,7 +28,8 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
 
     A Keras model gets a `RandomNetTarget` if its layers draw random numbers from a `keras.random.SeedGenerator` in a
     call, or if 16 calls do not give the same answers. A call is `model(images)`: dropout that a functional model calls
-    with `training=True` stays on, although `model.predict` switches it off. Noise that layers draw from a
+    with `training=True` stays on, although `model.predict` switches it off. The net without its noise is then
+    `model(images, training=False)`, where that answers alike. Noise that layers draw from a
     `keras.random.SeedGenerator` follows the seed of each call, which sets the generators' states. Other noise, such as
     tf.random's, follows no seed. Results for such a net cannot be repeated, and a search cannot tell a better image
     from a lucky draw. Wrap such a net yourself, so that a seed decides its noise.
@@ -41,37 +46,64 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     """
     check_takes_images(model)
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
-
     probe = tf.concat([tf.random.stateless_uniform([4, *image_shape], [0, 0]), *_grey(image_shape)], axis=0)
-    is_ours = isinstance(model, StochasticClassifier)  # whose random stream a call without a seed would move
-    if not is_ours and noise_layers_of(model):
-        raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
-    if not is_ours:
-        _check_last_activation(model)
-    training = None if is_ours else _answers_in(model)
-    # The first call makes the generators of a net that is not built.
-    _check_outputs(model.logits(probe, make_seed(0)) if is_ours else model(probe, training=training))
-    streams = [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
+    target: AnyTarget
+    if isinstance(model, StochasticClassifier):
+        _check_outputs(model.logits(probe, make_seed(0)))  # a call without a seed would move the net's own stream
+        logits, noise_free, target = _following_seeds(model, model.logits), None, model.target()
+    else:
+        answer, noise_free = _answers(model, probe)
+        logits = _following_seeds(model, lambda images, _: answer(images))
+        target = HeadNoiseTarget(answer, tf.identity, tf.zeros([answer(probe).shape[-1], 1]))
+    random = RandomNetTarget(logits, noise_free_logits=noise_free)
+    if _moves_a_stream(model, target, probe):
+        target = random
+    # The tolerance is for the rounding of float32; it is tight, because noise may be small.
+    return target if answers_alike(target, probe, *PROBE_TOLERANCE) else random
 
-    def logits(images: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        if seed is not None:
-            for number, stream in enumerate(streams):
-                stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
-        if isinstance(model, StochasticClassifier):
-            return model.logits(images, seed)
+
+def _answers(model: keras.Model, probe: tf.Tensor) -> tuple[Answer, Answer | None]:
+    """Return how a Keras model answers, images -> logits [B, C], and how it does without noise, where that is known."""
+    if noise_layers_of(model):
+        raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
+    _check_last_activation(model)
+    training = _answers_in(model)
+
+    def answer(images: tf.Tensor) -> tf.Tensor:
         return tf.cast(model(images, training=training), tf.float32)
 
-    if isinstance(model, StochasticClassifier):
-        target = model.target()
-    else:
-        scale = tf.zeros([logits(probe[:1]).shape[-1], 1])
-        target = HeadNoiseTarget(logits, tf.identity, scale)
-    before = [stream.numpy() for stream in streams]
+    def without_noise(images: tf.Tensor) -> tf.Tensor:
+        return tf.cast(model(images, training=False), tf.float32)
+
+    _check_outputs(model(probe, training=training))  # makes the generators of a net that is not built
+    known = training is None and same_in_all_calls(functools.partial(without_noise, probe), *PROBE_TOLERANCE)
+    return answer, without_noise if known else None
+
+
+def _streams(model: keras.Model) -> list[Any]:
+    """Return the states of a model's random generators."""
+    return [variable for variable in model.variables if variable.path.endswith("seed_generator_state")]
+
+
+def _following_seeds(
+    model: keras.Model, logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return (images, seed) -> logits whose seed also sets the states of the model's random generators."""
+    streams = _streams(model)
+
+    def seeded(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        for number, stream in enumerate(streams):
+            stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
+        return logits(images, seed)
+
+    return seeded
+
+
+def _moves_a_stream(model: keras.Model, target: AnyTarget, probe: tf.Tensor) -> bool:
+    """Return whether an answer of the target draws from the model's random generators."""
+    before = [stream.numpy() for stream in _streams(model)]
     target.logits(target.features(probe), make_seed(0), 1)
-    if any((stream.numpy() != old).any() for stream, old in zip(streams, before, strict=True)):
-        target = RandomNetTarget(logits)
-    # The tolerance is for the rounding of float32; it is tight, because noise may be small.
-    return target if answers_alike(target, probe, 1e-5, 1e-6) else RandomNetTarget(logits)
+    return any((stream.numpy() != old).any() for stream, old in zip(_streams(model), before, strict=True))
 
 
 def _answers_in(model: keras.Model) -> bool | None:
