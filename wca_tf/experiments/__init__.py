@@ -186,7 +186,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("fashion_mnist", "cifar10"),
         ("fashion_mnist", "cifar10"),
         choice=(),
-        cost="5.8 h of training, 6.6 h of attacks, with one core",
+        cost="5.8 h of training, 6.7 h of attacks, with one core",
         algorithm=2,
     ),
     "attack_suite": Experiment(
