@@ -146,7 +146,7 @@ def test_a_killed_adversarial_run_ends_with_the_same_weights(tmp_path, tiny_conf
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-@pytest.mark.parametrize("epsilon", ["1.5", "-0.1", "8/0", "much", "nan"])
+@pytest.mark.parametrize("epsilon", ["1.5", "-0.1", "8/0", "much", "nan", "0"])
 def test_a_radius_that_is_none_is_refused(epsilon):
     with pytest.raises(InputError, match="--adversarial_epsilon"):
         TrainConfig(adversarial="at", adversarial_epsilon=epsilon)

@@ -240,12 +240,16 @@ def test_noise_that_acts_rarely_is_known_by_its_generator(seed):
     assert isinstance(target, RandomNetTarget)
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_batch_normalization_called_with_training_is_refused(nested):
+@pytest.mark.parametrize("how", ["as it is", "inside a model", "in a model that is called so"])
+def test_batch_normalization_called_with_training_is_refused(how):
     """It would learn from the images under attack, and each answer would depend on the batch."""
-    model = called_in_training(keras.layers.BatchNormalization(name="statistics"))
+    statistics, inputs = keras.layers.BatchNormalization(name="statistics"), keras.Input(SHAPE)
+    if how == "in a model that is called so":
+        model = keras.Model(inputs, classifier(statistics, keras.layers.Dense(3))(inputs, training=True))
+    else:
+        model = called_in_training(statistics)
     with pytest.raises(InputError, match="'statistics', which the model calls with training=True"):
-        target_of(inside(model) if nested else model)
+        target_of(inside(model) if how == "inside a model" else model)
 
 
 def test_noise_that_python_draws_is_refused():

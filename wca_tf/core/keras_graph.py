@@ -46,7 +46,7 @@ def calls_in(model: keras.Model) -> list[Call]:
 def called_with_training(model: keras.Model) -> list[Any]:
     """Return the layers that a functional model, or one inside it, calls with `training=True`, such as dropout.
 
-    `model(images)` follows these words. `model(images, training=False)` and `model.predict` do not (Keras 3.15).
+    `model(images)` uses this argument. `model(images, training=False)` and `model.predict` override it (Keras 3.15).
     """
     nodes = [node for graph in (model, *all_layers(model)) for node in _nodes_in(graph)]
     called = [node.operation for node in nodes if node.arguments.kwargs.get("training") is True]

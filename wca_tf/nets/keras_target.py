@@ -41,8 +41,7 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     Raises:
         InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
             sigmoid; it has one output; Python or NumPy draws its noise; it takes images of another shape; its batch
-            normalisation is called with `training=True`; or as
-            `check_takes_images`.
+            normalisation is called with `training=True`; or as `check_takes_images`.
     """
     check_takes_images(model)
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
@@ -52,7 +51,7 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         _check_outputs(model.logits(probe, make_seed(0)))  # a call without a seed would move the net's own stream
         logits, noise_free, target = _following_seeds(model, model.logits), None, model.target()
     else:
-        answer, noise_free = _answers(model, probe)
+        answer, noise_free = _answer_functions(model, probe)
         logits = _following_seeds(model, lambda images, _: answer(images))
         target = HeadNoiseTarget(answer, tf.identity, tf.zeros([answer(probe).shape[-1], 1]))
     random = RandomNetTarget(logits, noise_free_logits=noise_free)
@@ -62,12 +61,12 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     return target if answers_alike(target, probe, *PROBE_TOLERANCE) else random
 
 
-def _answers(model: keras.Model, probe: tf.Tensor) -> tuple[Answer, Answer | None]:
-    """Return how a Keras model answers, images -> logits [B, C], and how it does without noise, where that is known."""
+def _answer_functions(model: keras.Model, probe: tf.Tensor) -> tuple[Answer, Answer | None]:
+    """Return two functions, images -> logits [B, C]: the model's answer, and that without noise, `None` if unknown."""
     if noise_layers_of(model):
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
     _check_last_activation(model)
-    training = _answers_in(model)
+    training = _training_argument(model)
 
     def answer(images: tf.Tensor) -> tf.Tensor:
         return tf.cast(model(images, training=training), tf.float32)
@@ -106,7 +105,7 @@ def _moves_a_stream(model: keras.Model, target: AnyTarget, probe: tf.Tensor) -> 
     return any((stream.numpy() != old).any() for stream, old in zip(_streams(model), before, strict=True))
 
 
-def _answers_in(model: keras.Model) -> bool | None:
+def _training_argument(model: keras.Model) -> bool | None:
     """Return the argument `training` with which a model answers: `None` where its graph calls layers with True.
 
     Raises:

@@ -126,7 +126,7 @@ def _train_in(
             attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
             model.adversary = config.parsed_defence.adversary(attack, epsilon, mixed=config.adversarial == "ct_at")
         synchronise_batch_normalisation(model, strategy)
-        if not directory.backup.exists():  # a run that was killed before it described other images
+        if not directory.backup.exists():  # an earlier start, killed before its first backup, may describe other images
             directory.write_config(config, training, model)
         if config.epochs:
             _fit(model, config, directory, training, validation, strategy, snapshots)
