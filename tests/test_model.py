@@ -162,6 +162,13 @@ def test_pixel_statistics_apply_per_channel():
     assert np.allclose(logits, expected, atol=1e-5)
 
 
+def test_images_with_another_number_of_channels_than_the_backbone_are_refused():
+    backbone = keras.Sequential([keras.Input((2, 2, 3)), keras.layers.Flatten()])
+    model = BottleneckNet(backbone, 2, 2, pixel_mean=(0.1, 0.2, 0.3))  # the means would make three channels out of one
+    with pytest.raises(InputError, match="expected images with 3 channels, received 1"):
+        model(np.zeros((5, 2, 2, 1), np.float32))
+
+
 @each_noise
 @pytest.mark.parametrize("training", [False, True])
 def test_noisy_logits_differ_between_calls_and_between_equal_images(covariance, training):

@@ -194,7 +194,15 @@ class StochasticClassifier(DistributedModel):
         return self.forward(images, seed, training)[0]
 
     def normalised(self, images: tf.Tensor) -> tf.Tensor:
-        """Return images in [0, 1] normalised for the backbone."""
+        """Return images in [0, 1] normalised for the backbone.
+
+        Raises:
+            InputError: the images do not have the backbone's number of channels.
+        """
+        inputs = getattr(self.backbone, "inputs", None)
+        expected = inputs[0].shape[-1] if inputs else None
+        if expected not in (None, images.shape[-1]):  # pixel_mean would make several channels out of one
+            raise InputError(f"expected images with {expected} channels, received {images.shape[-1]}")
         return (tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std
 
     def report_means(self) -> None:
