@@ -209,6 +209,15 @@ def test_a_softmax_or_sigmoid_at_the_end_of_a_file_is_left_out(tmp_path, capsys,
     assert "is left out" in capsys.readouterr().out
 
 
+def test_a_sigmoid_inside_an_inner_model_of_a_file_is_left_out(tmp_path):
+    """As around a net whose dropout is to stay on."""
+    inner = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4, "sigmoid")])
+    inputs, images = keras.Input((8, 8, 1)), tf.random.stateless_uniform([3, 8, 8, 1], [0, 0])
+    keras.Model(inputs, inner(inputs)).save(tmp_path / "net.keras")
+    answers = load_classifier(tmp_path / "net.keras")(images)
+    np.testing.assert_allclose(tf.sigmoid(answers), inner(images), atol=1e-6)
+
+
 def test_a_net_of_this_package_is_evaluated_from_its_file_too(trained, command, tmp_path):
     shared = ("--dataset=digits", "--image_size=25", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=10")
     done = command("evaluate", f"--model={trained / 'model.keras'}", *shared, "--report_dir=report", cwd=tmp_path)

@@ -240,16 +240,50 @@ def test_noise_that_acts_rarely_is_known_by_its_generator(seed):
     assert isinstance(target, RandomNetTarget)
 
 
-@pytest.mark.parametrize("how", ["as it is", "inside a model", "in a model that is called so"])
+class InTraining(keras.Model):
+    """A model whose own `call` has training=True unless it is told otherwise."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.net = classifier(*layers)
+
+    def call(self, images, training=True):
+        return self.net(images, training=training)
+
+
+@pytest.mark.parametrize("how", ["as it is", "inside a model", "in a model that is called so", "by its default"])
 def test_batch_normalization_called_with_training_is_refused(how):
     """It would learn from the images under attack, and each answer would depend on the batch."""
     statistics, inputs = keras.layers.BatchNormalization(name="statistics"), keras.Input(SHAPE)
     if how == "in a model that is called so":
         model = keras.Model(inputs, classifier(statistics, keras.layers.Dense(3))(inputs, training=True))
+    elif how == "by its default":
+        model = InTraining(statistics, keras.layers.Dense(3))
     else:
         model = called_in_training(statistics)
-    with pytest.raises(InputError, match="'statistics', which the model calls with training=True"):
-        target_of(inside(model) if how == "inside a model" else model)
+    with pytest.raises(InputError, match="does not learn from the images.*statistics"):
+        target_of(inside(model) if how == "inside a model" else model, SHAPE)
+    np.testing.assert_array_equal(statistics.moving_mean, np.zeros(PIXELS))
+
+
+def test_frozen_batch_normalization_called_with_training_does_not_learn_and_is_taken():
+    frozen = keras.layers.BatchNormalization(trainable=False)
+    model, images = called_in_training(frozen), random_images(4)
+    np.testing.assert_array_equal(target_of(model).features(images), model(images, training=False))
+
+
+def test_a_model_whose_call_has_training_by_default_keeps_its_dropout():
+    model = InTraining(keras.layers.Dropout(0.5), keras.layers.Dense(3))
+    target, images = target_of(model, SHAPE), random_images(4)
+    assert isinstance(target, RandomNetTarget)
+    assert len(np.unique(target.logits(images, make_seed(0), 100)[:, 0, 0])) > 10
+    np.testing.assert_array_equal(target.noise_free_logits(images), model(images, training=False))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_that_acts_rarely_leaves_no_net_without_noise(seed):
+    """16 calls may miss it."""
+    assert target_of(classifier(keras.layers.Dense(3), RareSign(seed))).noise_free_logits is None
 
 
 def test_noise_that_python_draws_is_refused():
@@ -281,6 +315,30 @@ def test_probabilities_are_refused(activation):
     with pytest.raises(InputError, match="expected a net that returns logits") as raised:
         target_of(model)
     assert "\n" not in str(raised.value)
+
+
+SATURATING_ENDS = {
+    "an inner model": lambda: inside(classifier(keras.layers.Dense(4, activation="sigmoid"))),
+    "an operation": lambda: applied(keras.ops.sigmoid),
+    "a softmax of one precision in another": lambda: classifier(
+        keras.layers.Dense(4), keras.layers.Softmax(dtype="bfloat16"), keras.layers.Activation("linear")
+    ),
+    "a cast": lambda: applied(lambda x: keras.ops.cast(keras.ops.tanh(keras.ops.cast(x, "float16")), "float32")),
+    "a reshape": lambda: classifier(keras.layers.Dense(4, activation="hard_sigmoid"), keras.layers.Reshape((4,))),
+    "code": lambda: classifier(keras.layers.Dense(4), keras.layers.Lambda(lambda x: 1 / (1 + tf.exp(-x)))),
+    "a model of its own class": lambda: InTraining(keras.layers.Dense(4, activation="sigmoid")),
+}
+
+
+def applied(operation):
+    inputs = keras.Input(SHAPE)
+    return keras.Model(inputs, operation(classifier(keras.layers.Dense(4))(inputs)))
+
+
+@pytest.mark.parametrize("how", SATURATING_ENDS)
+def test_an_end_that_saturates_is_refused_wherever_it_is(how):
+    with pytest.raises(InputError, match="expected a net that returns logits"):
+        target_of(SATURATING_ENDS[how](), SHAPE)
 
 
 def test_random_probabilities_are_refused():

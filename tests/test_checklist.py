@@ -118,6 +118,10 @@ def one_image(value, others):
     return np.where(np.arange(COUNT) == 0, value, others)
 
 
+def right(count):
+    return (np.arange(COUNT) < count).astype(float)
+
+
 def at_epsilon(**left):
     return {"changes": {(name.replace("__", ":steps="), EPSILON): value for name, value in left.items()}}
 
@@ -131,6 +135,7 @@ CASES = [
     (BLACK_BOX, at_epsilon(square=0.47), at_epsilon(square=0.49)),
     (PIXELS, {"changes": {(N_PIXEL, None): 0.47}}, {"changes": {(N_PIXEL, None): 0.49}}),
     (UNBOUNDED, {"changes": {("pgd:steps=20", 1.0): 0.11}}, {"changes": {("pgd:steps=20", 1.0): 0.09}}),
+    (UNBOUNDED, {"changes": {("pgd:steps=20", 1.0): right(3)}}, {"changes": {("pgd:steps=20", 1.0): right(2)}}),
     (
         RANDOM,
         at_epsilon(random_sampling=one_image(0.4, 0.9)),

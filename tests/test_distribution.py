@@ -23,6 +23,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.gaussian import margins
 from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder
 from wca_tf.runs.model_dir import ModelDirectory, load_model
@@ -362,7 +363,8 @@ def test_a_step_compiled_by_xla_learns_and_a_loss_of_nan_is_an_error_there_too(t
     assert not list(tmp_path.iterdir())
 
 
-def test_a_float16_backbone_loses_no_gradient_of_an_attack():
+@pytest.mark.parametrize("noise", ["none", "before the features"])
+def test_a_float16_backbone_loses_no_gradient_of_an_attack(noise):
     """Confident nets have small gradients, which would underflow to a zero that looks like robustness."""
     images, labels = toy_data(64)
     shares = {}
@@ -370,6 +372,8 @@ def test_a_float16_backbone_loses_no_gradient_of_an_attack():
         model = make_model("none", convolution(precision))
         model.classifier.kernel.assign(160 * model.classifier.kernel)
         target = target_of(model)
+        if noise == "before the features":
+            target = RandomNetTarget(model.logits, noise_free_logits=model.noise_free_logits)
         predicted = np.argmax(target.noise_free_logits(target.features(images)), axis=1)
         zero = zero_gradients_of(build_attack("pgd", 8 / 255), target, images, predicted)
         shares[precision] = zero.mean()

@@ -315,6 +315,20 @@ def test_noise_of_a_seed_alone_gives_the_same_for_any_batch_size(random_net, tmp
     np.testing.assert_allclose(one["z_margin"], other["z_margin"], rtol=1e-3, atol=1e-4)  # sums in another order
 
 
+def test_intervals_of_clean_images_allow_for_noise_that_they_share(tmp_path):
+    """Each draw is right here. A draw that is wrong for all images at once may not have been seen."""
+    labels = np.arange(20) % 3
+    images = np.tile(labels[:, np.newaxis, np.newaxis, np.newaxis] / 2, (1, 2, 2, 1)).astype(np.float32)
+    levels = tf.constant([0.0, 0.5, 1.0])
+
+    def logits(images, seed):
+        return -10 * tf.abs(images[:, 0, 0, :1] - levels) + 0.1 * tf.random.stateless_normal([3], seed)
+
+    results = run(RandomNetTarget(logits), tmp_path, images, labels, attacks="fgsm", epsilons="0.001")
+    clean, attacked = (entry["n_query_accuracy"]["100"] for entry in (results["clean"], results["attacks"][0]))
+    assert clean == attacked and clean["value"] == 1 and clean["low"] < 0.5
+
+
 @keras.saving.register_keras_serializable("tests")
 class AlwaysDropout(keras.layers.Dropout):
     def call(self, inputs, training=None):

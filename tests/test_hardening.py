@@ -243,6 +243,11 @@ def with_dropout_in_training():
     return keras.Model(inputs, layers.Dense(3)(features))
 
 
+def inner_in_training():
+    inputs = keras.Input(SHAPE)
+    return keras.Model(inputs, classifier(layers.Dense(3))(inputs, training=True))
+
+
 REFUSED = {
     "no model": (lambda: layers.Dense(3), "Keras model.*Dense"),
     "subclassed": (Subclassed, "functional.*Subclassed"),
@@ -262,6 +267,7 @@ REFUSED = {
     ),
     "labels of parts": (lambda: classifier(layers.Dense(6), layers.Reshape((2, 3))), r"\[B, 6\].*\[None, 2, 3\]"),
     "dropout in training": (lambda: with_dropout_in_training(), "without training=True, received 'always'"),
+    "an inner model in training": (lambda: inner_in_training(), "without training=True"),
     "a Lambda": (lambda: classifier(layers.Lambda(lambda x: 2 * x), layers.Dense(3)), ".keras file.*Lambda"),
 }
 

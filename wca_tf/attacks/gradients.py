@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from wca_tf.attacks.batch import Batch, per_image, replace_rows
+from wca_tf.attacks.batch import Batch, replace_rows
 from wca_tf.attacks.objectives import OBJECTIVES, survival_of
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.targets import CHEAP_DRAWS, Target
@@ -73,7 +73,9 @@ def expected_gradient(
     """Return the objective's mean over draws and its gradient at `images`, perturbed images of `batch`.
 
     The draws are applied to the features, so that noise in the head costs one pass for any number of draws. Where draws
-    cost passes, they are made in parts of `draws_per_pass`, and the gradients of the parts are averaged.
+    cost passes, they are made in parts of `draws_per_pass`, and the gradients of the parts are averaged. A gradient
+    goes back through the net in units of its own size, as layers in float16 would lose a small one. These units are
+    powers of two, exact in float32.
     """
     indices = drawn_for(batch, draws)
     with tf.GradientTape(watch_accessed_variables=False) as outer:
@@ -81,20 +83,20 @@ def expected_gradient(
         features = target.features(images)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
-        with tf.GradientTape(watch_accessed_variables=False) as inner:
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as inner:
             inner.watch(features)
             logits = target.logits(features, seed, draws, indices)
             values = OBJECTIVES[objective](target, features, logits, batch)
-        gradient = inner.gradient(values, features, unconnected_gradients=ZERO)
-        return values, gradient, *survival_of(logits, batch)
+        unit = _power_of_two(tf.reduce_max(tf.abs(inner.gradient(values, logits, unconnected_gradients=ZERO)), (0, 2)))
+        in_units = inner.gradient(values, features, 1 / unit, unconnected_gradients=ZERO)
+        return values, _times(unit, in_units), *survival_of(logits, batch)
 
     values, feature_gradient, held, margin = mean_over_draws(part, target, draws)
     gradient = feature_gradient
     if features is not images:
-        # Scaled by its size, as a backbone in float16 would lose a small gradient. Powers of two are exact in float32.
         unit = _power_of_two(tf.reduce_max(tf.abs(feature_gradient), axis=range(1, feature_gradient.shape.rank)))
-        in_units = feature_gradient / tf.reshape(unit, [-1, *[1] * (feature_gradient.shape.rank - 1)])
-        gradient = per_image(unit) * outer.gradient(features, images, in_units, unconnected_gradients=ZERO)
+        in_units = _times(1 / unit, feature_gradient)
+        gradient = _times(unit, outer.gradient(features, images, in_units, unconnected_gradients=ZERO))
     gradient = tf.debugging.check_numerics(gradient, "the attack's gradient")
     return Ascent(values, gradient, features, Survival(_share(held, draws), margin))
 
@@ -115,6 +117,11 @@ def _power_of_two(size: tf.Tensor) -> tf.Tensor:
     """
     exponent = tf.math.round(tf.math.log(tf.maximum(size, MIN_GRADIENT)) / math.log(2))
     return tf.where(size > 0, tf.pow(2.0, exponent), 1.0)
+
+
+def _times(factors: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Return values [B, ...], those of each image times its factor [B]."""
+    return tf.reshape(factors, [-1, *[1] * (values.shape.rank - 1)]) * values
 
 
 def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:

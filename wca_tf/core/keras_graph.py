@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import keras
 
+from wca_tf.core.errors import InputError
+
 
 class Call(NamedTuple):
     """A call of a layer in a functional model.
@@ -37,6 +39,26 @@ def call_behind(tensor: Any) -> Call:
     return Call(layer, list(layer._inbound_nodes[index].input_tensors))
 
 
+def last_operation(model: keras.Model) -> Any:
+    """Return the layer or operation that makes a model's output; `None` for a model without a graph of layers.
+
+    It may be inside an inner model. Layers after it that keep its numbers, such as Flatten and casts, do not count.
+    """
+    last: Any = model
+    while getattr(last, "outputs", None):
+        last, inputs = call_behind(last.outputs[0])
+        while _keeps_numbers(last):
+            last, inputs = call_behind(inputs[0])
+    return None if last is model else last
+
+
+def _keeps_numbers(layer: Any) -> bool:
+    """Return whether a layer or operation returns the numbers it is given."""
+    names = ("Cast", "Flatten", "Identity", "Reshape")
+    linear = isinstance(layer, keras.layers.Activation) and layer.activation is keras.activations.linear
+    return linear or type(layer).__name__ in names
+
+
 def calls_in(model: keras.Model) -> list[Call]:
     """Return the calls of layers in a functional or sequential model, not those inside its layers."""
     nodes = _nodes_in(getattr(model, "_functional", None) or model)
@@ -51,6 +73,15 @@ def called_with_training(model: keras.Model) -> list[Any]:
     nodes = [node for graph in (model, *all_layers(model)) for node in _nodes_in(graph)]
     called = [node.operation for node in nodes if node.arguments.kwargs.get("training") is True]
     return [part for layer in called for part in (all_layers(layer) if isinstance(layer, keras.Model) else [layer])]
+
+
+def check_called_without_training(model: keras.Model) -> None:
+    """Raise InputError for a model that calls layers with `training=True`: in a net of this package Keras drops it."""
+    if called := called_with_training(model):
+        raise InputError(
+            f"expected layers that the model calls without training=True, received {called[0].name!r}: Keras would "
+            "switch off its noise in training=False; use a layer whose own call passes training=True"
+        )
 
 
 def _nodes_in(graph: Any) -> list[Any]:

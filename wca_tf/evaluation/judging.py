@@ -59,7 +59,8 @@ class Judgement:
         hits: [N, draws], for the draws that estimate the probability. Each is whether the draw gives the label (bool);
             or the probability that it does, given all noise but that of the last layer (float64). There are 0 draws
             where the probability is exact.
-        blocks: whole numbers [N], equal for images that were attacked with the same draws.
+        blocks: whole numbers [N], equal for images that were attacked with the same draws. Clean images whose judging
+            draws may depend on each other are one block.
     """
 
     correct: np.ndarray
@@ -77,7 +78,7 @@ class Judgement:
 
     @property
     def shared_noise(self) -> bool:
-        """Whether images of a block share the noise of a draw. They do where they shared it in the attack."""
+        """Whether images may share the noise of a draw: then they are in blocks."""
         return len(np.unique(self.blocks)) < len(self.blocks)
 
     def numbers(self) -> dict[str, Any]:

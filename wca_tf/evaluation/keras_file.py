@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.core.keras_graph import call_behind
+from wca_tf.core.keras_graph import call_behind, last_operation
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
@@ -50,7 +50,7 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
 
 
 def load_classifier(path: Path) -> keras.Model:
-    """Read a `.keras` file, and leave out the softmax or sigmoid that its last layer is, or ends with.
+    """Read a `.keras` file, and leave out the softmax or sigmoid that it ends with, also inside an inner model.
 
     Attacks need logits, because probabilities saturate. The net's answers do not change.
 
@@ -62,8 +62,8 @@ def load_classifier(path: Path) -> keras.Model:
         model = keras.models.load_model(path, compile=False)
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
         raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None
-    last: Any = model.layers[-1] if getattr(model, "layers", None) else None
-    if isinstance(last, keras.layers.Softmax) and getattr(model, "outputs", None):
+    last = last_operation(model)
+    if isinstance(last, keras.layers.Softmax) and call_behind(model.outputs[0]).layer is last:
         model = keras.Model(model.inputs[0], call_behind(model.outputs[0]).inputs[0])
     elif getattr(last, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid):
         last.activation = keras.activations.linear

@@ -39,6 +39,7 @@ ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
 # The number of images that are attacked with the same draws. It applies to noise before the head, where an image cannot
 # have its own draws.
 BLOCK_SIZE = 20
+CLEAN_ALGORITHM = 2  # 1 had no interval for judging draws that images share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Trial:
     @property
     def algorithms(self) -> dict[str, Any]:
         """The versions of the code that makes the outcome. Numbers of another version are made again, not mixed in."""
-        own = {"algorithm": self.attack.algorithm if self.attack else 1, "judged_by": JUDGING_ALGORITHM}
+        own = {"algorithm": self.attack.algorithm if self.attack else CLEAN_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
         if not isinstance(self.attack, WorstCase):
             return own
         members = {type(each.attack).__name__: each.attack.algorithm for each in self.attack.rounds()}
@@ -237,8 +238,9 @@ def _attack_batch(
         )
     adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
-    if attack and not own_draws:
-        judgement = dataclasses.replace(judgement, blocks=indices.numpy() // BLOCK_SIZE)
+    if not target.own_draws:  # clean images share no draws of an attack: they are one block
+        blocks = indices.numpy() // BLOCK_SIZE if attack else np.zeros(len(images), np.int64)
+        judgement = dataclasses.replace(judgement, blocks=blocks)
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
     change = adversarial - images

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from wca_tf.core.errors import DIVERGED, InputError
-from wca_tf.core.keras_graph import called_with_training
+from wca_tf.core.keras_graph import check_called_without_training
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
 from wca_tf.nets.loss_terms import LipschitzMargin, Ratio, Terms, flat, mean_over_rows
@@ -62,11 +62,7 @@ class StochasticClassifier(DistributedModel):
             raise InputError(f"expected 2 classes or more, received num_classes={num_classes}")
         if not all(std > 0 for std in pixel_std):
             raise InputError(f"expected every pixel_std above 0, received {tuple(pixel_std)}")
-        if called := called_with_training(backbone):
-            raise InputError(
-                f"expected layers that the model calls without training=True, received {called[0].name!r}: Keras would "
-                "switch off its noise in training=False; use a layer whose own call passes training=True"
-            )
+        check_called_without_training(backbone)
         self.backbone = backbone
         self.num_classes = num_classes
         self.pixel_mean = tuple(pixel_mean)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.keras_graph import called_with_training
+from wca_tf.core.keras_graph import last_operation
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
@@ -20,6 +20,9 @@ from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, answers_alike, same_
 # Of a first Rescaling: smaller scales are for images in [0, 255].
 SMALLEST_SCALE = 0.1
 PROBE_TOLERANCE = 1e-5, 1e-6  # relative, absolute
+SUM_OF_PROBABILITIES = 2e-2  # the largest error of a sum of probabilities that were rounded to bfloat16
+# Activations whose gradients vanish. Names of functions, layers and operations of Keras, without underscores.
+SATURATING = ("softmax", "sigmoid", "hardsigmoid", "tanh", "hardtanh", "softsign")
 Answer = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -40,8 +43,9 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
 
     Raises:
         InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
-            sigmoid; it has one output; Python or NumPy draws its noise; it takes images of another shape; its batch
-            normalisation is called with `training=True`; or as `check_takes_images`.
+            sigmoid or another activation that saturates; it has one output; Python or NumPy draws its noise; it takes
+            images of another shape; its batch normalisation learns from the images that it answers; or as
+            `check_takes_images`.
     """
     check_takes_images(model)
     image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
@@ -55,7 +59,7 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         logits = _following_seeds(model, lambda images, _: answer(images))
         target = HeadNoiseTarget(answer, tf.identity, tf.zeros([answer(probe).shape[-1], 1]))
     random = RandomNetTarget(logits, noise_free_logits=noise_free)
-    if _moves_a_stream(model, target, probe):
+    if _moves_a_stream(model, lambda: target.logits(target.features(probe), make_seed(0), 1)):
         target = random
     # The tolerance is for the rounding of float32; it is tight, because noise may be small.
     return target if answers_alike(target, probe, *PROBE_TOLERANCE) else random
@@ -65,18 +69,46 @@ def _answer_functions(model: keras.Model, probe: tf.Tensor) -> tuple[Answer, Ans
     """Return two functions, images -> logits [B, C]: the model's answer, and that without noise, `None` if unknown."""
     if noise_layers_of(model):
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
-    _check_last_activation(model)
-    training = _training_argument(model)
+    linear = _ends_linear(model)
 
     def answer(images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(model(images, training=training), tf.float32)
+        return tf.cast(model(images), tf.float32)
 
     def without_noise(images: tf.Tensor) -> tf.Tensor:
         return tf.cast(model(images, training=False), tf.float32)
 
-    _check_outputs(model(probe, training=training))  # makes the generators of a net that is not built
-    known = training is None and same_in_all_calls(functools.partial(without_noise, probe), *PROBE_TOLERANCE)
+    outputs = _answer_without_learning(model, probe)
+    _check_outputs(outputs)
+    if not linear and np.all((np.asarray(outputs, np.float32) >= 0) & (np.asarray(outputs, np.float32) <= 1)):
+        raise InputError("expected a net that returns logits, received one whose numbers are from 0 to 1: a sigmoid?")
+    call = functools.partial(without_noise, probe)
+    known = not _moves_a_stream(model, call) and same_in_all_calls(call, *PROBE_TOLERANCE)
     return answer, without_noise if known else None
+
+
+def _answer_without_learning(model: keras.Model, images: tf.Tensor) -> tf.Tensor:
+    """Return the answer of a model.
+
+    Raises:
+        InputError: a call changes weights, such as the statistics of batch normalisation. They are restored.
+    """
+    model(images, training=False)  # makes the weights and the random generators of a net that is not built
+    weights = [weight for weight in model.non_trainable_weights if keras.backend.is_float_dtype(weight.dtype)]
+    before = [weight.numpy() for weight in weights]
+    outputs = model(images)
+    changed = [
+        (weight, old)
+        for weight, old in zip(weights, before, strict=True)
+        if not np.array_equal(weight.numpy(), old, equal_nan=True)
+    ]
+    for weight, old in changed:
+        weight.assign(old)
+    if changed:
+        raise InputError(
+            "expected a net that does not learn from the images it answers, received one whose calls change "
+            f"{changed[0][0].path!r}: is batch normalisation called with training=True?"
+        )
+    return outputs
 
 
 def _streams(model: keras.Model) -> list[Any]:
@@ -98,27 +130,11 @@ def _following_seeds(
     return seeded
 
 
-def _moves_a_stream(model: keras.Model, target: AnyTarget, probe: tf.Tensor) -> bool:
-    """Return whether an answer of the target draws from the model's random generators."""
+def _moves_a_stream(model: keras.Model, call: Callable[[], Any]) -> bool:
+    """Return whether a call draws from the model's random generators."""
     before = [stream.numpy() for stream in _streams(model)]
-    target.logits(target.features(probe), make_seed(0), 1)
+    call()
     return any((stream.numpy() != old).any() for stream, old in zip(_streams(model), before, strict=True))
-
-
-def _training_argument(model: keras.Model) -> bool | None:
-    """Return the argument `training` with which a model answers: `None` where its graph calls layers with True.
-
-    Raises:
-        InputError: such a layer is batch normalisation, which would learn from the images under attack.
-    """
-    called = called_with_training(model)
-    for layer in called:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            raise InputError(
-                f"expected batch normalisation that does not learn from the images it answers, received {layer.name!r}"
-                ", which the model calls with training=True"
-            )
-    return None if called else False
 
 
 def check_takes_images(model: keras.Model) -> None:
@@ -180,14 +196,18 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
     return shape
 
 
-def _check_last_activation(model: keras.Model) -> None:
-    """Raise InputError for a net whose last layer is a softmax or a sigmoid, or ends with one."""
-    last = (getattr(model, "layers", None) or [None])[-1]
-    name = getattr(getattr(last, "activation", None), "__name__", "")
-    if isinstance(last, keras.layers.Softmax):
-        name = "softmax"
-    if name in ("softmax", "sigmoid"):
+def _ends_linear(model: keras.Model) -> bool:
+    """Return whether a net is known to end in a layer without an activation.
+
+    Raises:
+        InputError: it is known to end in an activation that saturates.
+    """
+    last = last_operation(model)
+    activation = getattr(last, "activation", None)
+    name = getattr(activation, "__name__", "") if activation else type(last).__name__
+    if name.replace("_", "").lower() in SATURATING:
         raise InputError(f"expected a net that returns logits, received one that ends in a {name}: remove the {name}")
+    return activation is keras.activations.linear
 
 
 def _check_outputs(outputs: Any) -> None:
@@ -200,9 +220,8 @@ def _check_outputs(outputs: Any) -> None:
             "expected logits of 2 classes or more, received a net with one output: attack "
             "wca_tf.harden(net, covariance='none'), which has two"
         )
-    rounding = 1e-3 if outputs.dtype == tf.float32 else 2e-2
     outputs = np.asarray(outputs, np.float32)
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=rounding):
+    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=SUM_OF_PROBABILITIES):
         raise InputError(
             "expected a net that returns logits, received one that returns probabilities: remove its softmax "
             "(model.layers[-1].activation = None)"

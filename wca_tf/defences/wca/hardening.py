@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.core.keras_graph import call_behind
+from wca_tf.core.keras_graph import call_behind, check_called_without_training
 from wca_tf.core.seeds import keras_seed
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.nets.bottleneck_net import BottleneckNet
@@ -48,6 +48,7 @@ def harden(
             argument.
     """
     features, head = _split(model)
+    check_called_without_training(model)
     _check_images(features.inputs[0])
     kernel, bias = _class_weights(model, head)
     with keras_seed(seed):

@@ -145,10 +145,13 @@ def _pixels(evidence: Evidence) -> Verdict:
 
 
 def _unbounded(evidence: Evidence) -> Verdict:
-    left, chance = evidence.mean(UNBOUNDED, evidence.largest), 1 / evidence.num_classes
+    """Return whether no image stays mostly right: each can become every other, and chance would hide lost attacks."""
+    judged = evidence.probability(UNBOUNDED, evidence.largest)
+    left, mostly, chance = float(judged.mean()), float((judged > 0.5).mean()), 1 / evidence.num_classes
     return (
-        left <= chance,
-        f"{UNBOUNDED} at {evidence.largest:.4g} leaves {percent(left)} %, chance is {percent(chance)} %",
+        left <= chance and mostly <= evidence.tolerance,
+        f"{UNBOUNDED} at {evidence.largest:.4g} leaves {percent(left)} %, chance is {percent(chance)} %; "
+        f"{percent(mostly)} % of images stay at P(correct) > ½",
     )
 
 
