@@ -204,8 +204,8 @@ def _ends_linear(model: keras.Model) -> bool:
     """
     last = last_operation(model)
     activation = getattr(last, "activation", None)
-    name = getattr(activation, "__name__", "") if activation else type(last).__name__
-    if name.replace("_", "").lower() in SATURATING:
+    name = getattr(activation, "__name__", "") if activation else type(last).__name__.lower()
+    if name.replace("_", "") in SATURATING:
         raise InputError(f"expected a net that returns logits, received one that ends in a {name}: remove the {name}")
     return activation is keras.activations.linear
 
