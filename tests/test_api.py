@@ -102,6 +102,12 @@ def test_radii_may_be_numbers_and_texts_of_two_norms(net, images):
     ]
 
 
+@pytest.mark.parametrize("epsilons", [np.array(0.1), np.array([0.1]), tf.constant([0.1])])
+def test_radii_may_be_arrays_and_tensors(net, images, epsilons):
+    [entry] = wca_tf.evaluate(net, *images, attacks="fgsm", epsilons=epsilons)["attacks"]
+    assert entry["epsilon"] == pytest.approx(0.1)
+
+
 def test_a_single_radius_and_attacks_as_text_are_what_the_command_takes(net, images, report):
     told = wca_tf.evaluate(net, *images, **{**CHEAP, "attacks": "fgsm,pgd:steps=3", "epsilons": 0.1})
     for row, own in zip(report["attacks"], told["attacks"], strict=True):

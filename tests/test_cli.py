@@ -9,6 +9,8 @@ import pytest
 
 from wca_tf.attacks import ATTACKS
 from wca_tf.cli import flags as cli_flags
+from wca_tf.core.errors import InputError
+from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.runs.config import TrainConfig
@@ -167,6 +169,24 @@ def test_help_into_a_pipe_that_nobody_reads_ends_quietly(root, command_environme
     done = subprocess.run(command, env=command_environment, stdout=writer, stderr=subprocess.PIPE, timeout=100)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_help_to_a_full_disk_is_one_line(root, command_environment):
+    command = [sys.executable, str(root / "bin" / "evaluate"), "--helpfull"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, env=command_environment, stdout=full, stderr=subprocess.PIPE, timeout=100)
+    assert done.returncode == 2 and done.stderr.startswith(b"error: ") and done.stderr.count(b"\n") == 1
+
+
+def test_a_command_whose_stderr_is_closed_does_its_work(command_environment):
+    code = "import sys; from wca_tf.cli import flags; sys.argv = ['x']; flags.run(flags.import_tensorflow, '')"
+    done = subprocess.run([sys.executable, "-c", code], env=command_environment, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0
+
+
+def test_a_path_with_a_nul_is_refused():
+    with pytest.raises(InputError, match=r"expected a path, received 'a\\x00b'"):
+        expand_user("a\0b")
 
 
 def test_a_terminal_without_greek_letters_gets_question_marks(command_environment):

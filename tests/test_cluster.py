@@ -64,6 +64,9 @@ def test_a_worker_is_no_chief_of_the_cluster_that_it_has_joined(monkeypatch):
         (tf_config(index="0"), "task index from 0 to 2"),
         (tf_config(worker=["a:1", "a:1"]), "a different host:port for each worker"),
         (tf_config(worker=["a", "b"]), "a different host:port for each worker"),
+        (tf_config(worker=["a:1", "b:x"]), "a different host:port for each worker"),
+        (tf_config(worker=["a:1", "b:99999"]), "a different host:port for each worker"),
+        (tf_config(worker=["a:"]), "a different host:port for each worker"),
         (tf_config(worker=HOSTS, ps=["d:1"]), "expected workers, and at most one chief"),
     ],
 )

@@ -367,7 +367,7 @@ def test_a_missing_part_is_one_line(parts):
 
 
 def test_a_part_without_images_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="--shard=1/99 of 20 images"):
+    with pytest.raises(InputError, match="at most 1 parts.*received 1/99 of 20 images"):
         evaluated(tmp_path / "part", "part", shard="1/99")
 
 

@@ -66,6 +66,12 @@ def test_every_field_has_a_help_text_and_the_defaults_are_accepted(config_class)
             assert getattr(config, field.name) in field.metadata["bounds"].choices
 
 
+@pytest.mark.parametrize("defence", ["none:temperature=1e-300", "none:weight_decay=1e300", "smoothing:deviation=1e35"])
+def test_options_outside_of_float32_are_refused(defence):
+    with pytest.raises(InputError, match="to be 0 or from 1e-30 to 1e\\+30"):
+        TrainConfig(defence=defence)
+
+
 def test_the_values_at_the_edge_are_accepted():
     TrainConfig(batch_size=1, epochs=1, max_train_examples=0, seed=0)
     TrainConfig(seed=2**31 - 1)
@@ -155,6 +161,7 @@ def test_every_attack_can_be_named_in_an_evaluation(name):
         ("cw:norm=linf", "norm=linf"),
         ("n_pixel:norm=linf", "norm=linf"),
         ("n_pixel:pixels=0", "pixels"),
+        ("n_pixel:pixels=101", "pixels from 1 to 100"),
         ("cw:confidence=-1", "confidence"),
         ("cw:confidence=inf", "confidence"),
         ("square:bound=-0.1", "bound"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from PIL import Image
 
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import CROP_PADDING, crop_flip, evaluation_batches, to_float, training_batches
@@ -255,6 +256,19 @@ def test_a_broken_image_is_an_input_error_that_names_the_file(tmp_path, broken):
     with pytest.raises(InputError, match=r"b/03\.png") as raised:
         load_folder(tmp_path)
     assert "\n" not in str(raised.value)
+
+
+def test_a_bmp_with_a_palette_is_refused(tmp_path):
+    """TensorFlow reads the numbers of its colours as grey."""
+    colours = Image.fromarray(np.full((4, 4, 3), (200, 130, 127), np.uint8))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            colours.save(tmp_path / name / f"{number}.bmp")
+    assert load_examples(DataConfig(dataset=f"folder:{tmp_path}"), "train").images.shape[1:] == (4, 4, 3)
+    colours.convert("P").save(tmp_path / "a" / "2.bmp")
+    with pytest.raises(InputError, match=r"BMP of 24 or 32 bits a pixel in .*2\.bmp, received 8"):
+        load_examples(DataConfig(dataset=f"folder:{tmp_path}"), "train")
 
 
 def test_folders_without_two_classes_of_images_are_an_input_error(tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -361,6 +362,19 @@ def test_a_step_compiled_by_xla_learns_and_a_loss_of_nan_is_an_error_there_too(t
     with pytest.raises(InputError, match="training diverged"):
         model.fit(images * np.nan, labels, batch_size=32, verbose=0, callbacks=[recorder])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_worker_that_waits_for_another_says_so_and_ends_by_ctrl_c(root, command_environment, tmp_path):
+    config = {"cluster": {"worker": [f"localhost:{port}" for port in (2291, 2292)]}}
+    environment = command_environment | {"TF_CONFIG": json.dumps({**config, "task": {"type": "worker", "index": 0}})}
+    command = [sys.executable, str(root / "bin" / "train"), "--dataset=digits", "--model_dir=m"]
+    worker = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    lines = iter(worker.stdout.readline, "")
+    assert next(line for line in lines if "waiting for all 2 workers" in line)
+    time.sleep(2)
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(timeout=20) != 0
 
 
 @pytest.mark.parametrize("noise", ["none", "before the features"])

@@ -384,6 +384,15 @@ def some_labels():
     return digits()[1].labels[:30]
 
 
+def augmented(layer):
+    before = [keras.Sequential([keras.layers.RandomRotation(0.01)]), keras.layers.Resizing(*SHAPE[:2]), layer]
+    return with_layers(dense_net(), before=before)
+
+
+def without_channels():
+    return keras.Sequential([keras.Input(SHAPE[:2]), keras.layers.Flatten(), keras.layers.Dense(10)])
+
+
 REFUSED = {
     "sigmoid": ({"model": sigmoid_net}, "logits.*sigmoid"),
     "softmax": ({"model": softmax_net}, "logits.*softmax"),
@@ -404,6 +413,15 @@ REFUSED = {
         {"model": lambda: with_layers(dense_net(), before=[keras.layers.Rescaling(1 / 255)])},
         r"begins with Rescaling\(0.00392\)",
     ),
+    "augmentation, then an input up to 255": (
+        {"model": lambda: augmented(keras.layers.Rescaling(1 / 255))},
+        r"begins with Rescaling\(0.00392\)",
+    ),
+    "normalisation of an input up to 255": (
+        {"model": lambda: augmented(keras.layers.Normalization(mean=127.0, variance=4900.0))},
+        "begins with Normalization of images with a mean of 127",
+    ),
+    "a net without channels": ({"model": without_channels}, r"takes images \[B, H, W, channels\].*received one that"),
     "images without a row": ({"images": lambda: some_images()[:, :0]}, "with pixels"),
     "a radius that overflows": ({"attacks": "pgd:norm=l2", "epsilons": "1e30"}, "at most 10,000"),
     "no images": ({"images": lambda: some_images()[:0], "labels": lambda: some_labels()[:0]}, "with pixels"),

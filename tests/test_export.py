@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import threading
 
@@ -19,6 +20,7 @@ from wca_tf.nets.backbones import build_backbone
 from wca_tf.runs.model_dir import ModelDirectory, load_model
 from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.export import MANIFEST, export_model_dir
+from wca_tf.serving.signatures import Signatures
 from wca_tf.serving.versions import new_version
 
 TOY = {"image_shape": (8, 8, 1), "class_names": ("top", "middle", "bottom")}
@@ -233,6 +235,11 @@ def test_arguments_out_of_range_are_refused(tmp_path, changed, message):
     with pytest.raises(InputError, match=message):
         wca_tf.export(make_model(), tmp_path / "served", **{**TOY, **changed})
     assert not (tmp_path / "served").exists()
+
+
+def test_the_name_of_a_folder_that_is_no_utf8_is_served_with_a_question_mark():
+    names = Signatures(make_model(), (8, 8, 1), ("a", os.fsdecode(b"b\xff"), "c")).class_names
+    assert names.numpy().tolist() == [b"a", b"b?", b"c"]
 
 
 @pytest.mark.parametrize("part", ["noise", "classifier", "backbone"])

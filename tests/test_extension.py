@@ -288,11 +288,14 @@ def test_a_wrong_defence_is_one_line(command, tmp_path, defence, told):
         ("spsa:SPSA:steps=0", "steps from 1"),
         ("spsa:SSPA", "spsa:SSPA to be importable"),
         ("nowhere.at_all:SPSA", "nowhere.at_all:SPSA to be importable"),
+        ("broken:SPSA", "broken:SPSA to be importable: division by zero"),
+        ("leaving:SPSA", "leaving:SPSA to be importable"),
         ("json:JSONDecoder", "to derive from wca_tf.attacks.attack.Attack"),
     ],
 )
 def test_a_wrong_attack_of_a_users_own_is_one_line(trained, command, tmp_path, attack, told):
-    (tmp_path / "spsa.py").write_text(SPSA)
+    for name, text in {"spsa": SPSA, "broken": "1 / 0", "leaving": "raise SystemExit(7)"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
     done = command("evaluate", f"--model_dir={trained}", f"--attacks={attack}", cwd=tmp_path)
     assert done.code == 2
     [line] = done.err.strip().splitlines()

@@ -86,7 +86,7 @@ def test_numbers_that_are_no_json_are_refused_and_the_old_file_stays(tmp_path, n
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-@pytest.mark.parametrize("text", [b"", b'{"a": 1', b"\xff\xfe\x00", b"\x00"])
+@pytest.mark.parametrize("text", [b"", b'{"a": 1', b"\xff\xfe\x00", b"\x00", b"[NaN]", b"[1e999]"])
 def test_broken_json_is_an_input_error_that_names_the_file(tmp_path, text):
     path = tmp_path / "broken.json"
     path.write_bytes(text)

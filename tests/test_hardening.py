@@ -281,7 +281,18 @@ def test_what_cannot_be_hardened_is_refused_in_words(case):
 
 
 @pytest.mark.parametrize(
-    "options, message", [({"feature_dim": 1}, "feature_dim"), ({"num_classes": 0}, "num_classes=0")]
+    "options, message",
+    [
+        ({"feature_dim": 1}, "feature_dim"),
+        ({"feature_dim": 1e3}, "feature_dim as a whole number"),
+        ({"feature_dim": 10**7}, "feature_dim as a whole number"),
+        ({"num_classes": 0}, "num_classes=0"),
+        ({"num_classes": "a"}, "num_classes='a'"),
+        ({"pixel_mean": (float("nan"),)}, "pixel_mean as a finite number for each of 1 channels"),
+        ({"pixel_std": 1 / 255}, "pixel_std as a finite number"),
+        ({"pixel_std": (1.0, 2.0)}, "pixel_std as a finite number"),
+        ({"covariance": "full"}, "among none, isotropic, anisotropic"),
+    ],
 )
 def test_arguments_that_a_wca_net_refuses_are_refused(options, message):
     with pytest.raises(InputError, match=message):

@@ -27,7 +27,7 @@ class NPixel(Attack):
 
     algorithm = 4  # 3 did not confirm by other draws that an image is lost
 
-    pixels: int = option(1, "n, the largest number of pixels that change")
+    pixels: int = option(1, "n, the largest number of pixels that change", maximum=100)
     objective: str = option("probability", "the quantity to minimise", choices=("probability", "margin"))
     population: int = option(400, "number of candidates for each image", minimum=4, quick=20)
     generations: int = option(1000, "largest number of generations of the evolution", quick=10)

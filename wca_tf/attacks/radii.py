@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -77,8 +77,10 @@ def listed(value: Any, flag: str) -> list[Any]:
         items = list(value) if isinstance(value, Iterable) else []
     if not items:
         raise InputError(f"expected a comma-separated list in {flag}, received {value!r}")
-    if not all(isinstance(item, Hashable) for item in items):
-        raise InputError(f"expected a list of single items in {flag}, received {value!r}")
-    if len(set(items)) < len(items):
+    try:
+        different = len(set(items))
+    except TypeError:  # of what cannot be hashed, such as a list or a tensor
+        raise InputError(f"expected a list of single items in {flag}, received {value!r}") from None
+    if different < len(items):
         raise InputError(f"expected each item of {flag} once, received {value!r}")
     return items

@@ -66,6 +66,8 @@ def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), deta
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where the terminal has no ε
+    if sys.stderr is None:  # closed by the shell: another file would get its number
+        sys.stderr = open(os.devnull, "w")
     _show_help(usage, common, details)
     sys.path.insert(0, "")  # where attacks and defences of a user's own are looked for: the working directory
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -112,6 +114,8 @@ def _show_help(usage: str, common: tuple[str, ...], details: str) -> None:
             print(help_text(usage, details, names, common, full), flush=True)
         except BrokenPipeError:
             _leave_closed_pipe()
+        except OSError as error:  # a disk full
+            _fail(one_line(error))
         sys.exit(0)
 
 

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -69,11 +70,18 @@ def read_json_lines(path: str | Path) -> list[Any]:
 
 def _parse_json(path: str | Path, parts: Callable[[str], list[str]]) -> list[Any]:
     try:
-        return [json.loads(part) for part in parts(Path(path).read_text())]
+        texts = parts(Path(path).read_text())
+        return [json.loads(text, parse_float=_finite, parse_constant=_finite) for text in texts]
     except FileNotFoundError:
         raise InputError(f"expected a file {path}: there is none") from None
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or not JSON
         raise InputError(f"expected JSON in {path}, which cannot be read: {one_line(error)}") from None
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"NaN or Inf, {text}")
+    return number
 
 
 def sha256(path: str | Path) -> str:

@@ -7,6 +7,8 @@ from wca_tf.core.errors import InputError
 
 def expand_user(path: str) -> Path:
     """Return a path with ~ expanded; raise InputError when there is no such user."""
+    if "\0" in path:
+        raise InputError(f"expected a path, received {path!r}")
     try:
         return Path(path).expanduser()
     except RuntimeError:

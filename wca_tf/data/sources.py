@@ -195,6 +195,8 @@ def _read_image(file: Path, image_size: int) -> np.ndarray:
     """Read an image as uint8 [H, W, 1 or 3]; transparency is dropped."""
     try:
         contents = file.read_bytes()
+        if contents[:2] == b"BM" and (bits := int.from_bytes(contents[28:30], "little")) < 24:
+            raise InputError(f"expected a BMP of 24 or 32 bits a pixel in {file!s}, received {bits}: a palette is lost")
         image = tf.io.decode_image(contents, expand_animations=False)
         if image.shape[2] in (2, 4):
             image = tf.io.decode_image(contents, image.shape[2] - 1, expand_animations=False)

@@ -55,11 +55,17 @@ def read_cluster() -> Cluster | None:
         raise InputError(f"expected workers, and at most one chief, in TF_CONFIG; received {', '.join(jobs)}")
     if here is None:
         raise InputError(f"expected a task index from 0 to {len(hosts) - 1} in TF_CONFIG, received {index!r}")
-    if len(set(every)) < len(every) or not all(isinstance(host, str) and ":" in host for host in every):
+    if len(set(every)) < len(every) or not all(isinstance(host, str) and _has_port(host) for host in every):
         raise InputError(
             f"expected a different host:port for each worker in TF_CONFIG, received {', '.join(map(str, every))}"
         )
     return Cluster(len(every), job == "chief" or ("chief" not in jobs and index == 0))
+
+
+def _has_port(host: str) -> bool:
+    """Return whether a text is host:port, with a port from 1 to 65535."""
+    name, _, port = host.rpartition(":")
+    return bool(name) and port.isascii() and port.isdigit() and 1 <= int(port) <= 65535
 
 
 def join(cluster: Cluster) -> None:

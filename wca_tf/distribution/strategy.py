@@ -4,7 +4,9 @@ import contextlib
 import functools
 import hashlib
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,22 @@ def _multi_worker() -> tf.distribute.Strategy:
     cluster = read_cluster()
     if cluster:
         join(cluster)
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+        print(f"waiting for all {cluster.num_workers} workers of TF_CONFIG (Ctrl-C ends it)", flush=True)
+    with _interruptible():
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process while TensorFlow waits, when no handler of Python's can run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @functools.cache  # the collectives of a second one would clash with those of the first

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from wca_tf.attacks import Attack
 from wca_tf.attacks.gradient_attacks import Transfer
@@ -69,9 +70,11 @@ def _check_sources_have_names(config: EvaluateConfig) -> None:
 
 
 def _items(value: Any) -> Any:
-    """Return a text as it is, a list as a tuple, and a single object as a tuple of one."""
+    """Return a text as it is, a list or an array as a tuple, and a single object as a tuple of one."""
     if isinstance(value, str):
         return value
+    if hasattr(value, "__array__"):
+        value = np.asarray(value).tolist()
     return tuple(value) if isinstance(value, Iterable) else (value,)
 
 

@@ -62,7 +62,7 @@ class EvaluateConfig:
         check_options(self, "--")
         certified = parse_radii(self.certified_radii, "--certified_radii") if self.certified_radii else []
         if any(radius.epsilon > MAX_L2 for radius in certified):
-            raise InputError(f"expected --certified_radii of at most {MAX_L2:,}, received {self.certified_radii}")
+            raise InputError(f"expected certified radii of at most {MAX_L2:,}, received {self.certified_radii}")
         if self.parsed_shard != (1, 1) and self.checklist:
             raise InputError("expected the checklist without --shard: it needs the first images of the split")
         if max(radius.epsilon for radius in self.parsed_radii) == 0 and self.checklist:

@@ -35,12 +35,13 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
     examples = load_examples(data, "test", config.num_examples)
     classes = len(examples.class_names)
     try:
-        returned = list(model(np.zeros((1, *examples.image_shape), np.float32)).shape)
+        output = model(np.zeros((1, *examples.image_shape), np.float32))
     except Exception:  # whatever a layer raises
         takes = tuple(getattr(model, "input_shape", None) or ())[1:]
         raise InputError(
             f"expected a classifier of images {examples.image_shape} in {path.name}, received one that takes {takes}"
         ) from None
+    returned = list(output.shape) if hasattr(output, "shape") else type(output).__name__
     if returned != [1, classes]:
         raise InputError(
             f"expected a classifier of the {classes} classes of {data.dataset}, received one that returns {returned} "

@@ -45,7 +45,7 @@ from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, f
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import per_example_arrays
 from wca_tf.evaluation.report.page import write_report
-from wca_tf.evaluation.trials import Settings, shard_of
+from wca_tf.evaluation.trials import BLOCK_SIZE, Settings, shard_of
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
@@ -219,9 +219,12 @@ def _evaluate(
         print(f"{report} has this evaluation; nothing to do")
         return stored
     number, parts = config.parsed_shard
+    if parts > (most := -(-len(examples) // BLOCK_SIZE)):
+        raise InputError(
+            f"expected --shard of at most {most} parts, as a part has {BLOCK_SIZE} images or more; "
+            f"received {config.shard} of {len(examples)} images"
+        )
     part = shard_of(len(examples), number, parts)
-    if part.start == part.stop:
-        raise InputError(f"expected images in every part, received --shard={config.shard} of {len(examples)} images")
     examples = examples.take(part)
     if config.shard:
         described = {**described, "shard": {"number": number, "parts": parts}}

@@ -4,10 +4,12 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import all_layers
+from wca_tf.core.options import MAX_WHOLE
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant
 from wca_tf.nets.lipschitz_layers import AOLDense
@@ -60,6 +62,8 @@ class BottleneckNet(StochasticClassifier):
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, num_classes, pixel_mean, pixel_std, seed, **kwargs)
+        if not isinstance(feature_dim, (int, np.integer)) or feature_dim > MAX_WHOLE:
+            raise InputError(f"expected feature_dim as a whole number up to {MAX_WHOLE:,}, received {feature_dim!r}")
         if feature_dim < num_classes and feature_dim != DRAWN_DIM:
             raise InputError(
                 f"expected feature_dim of at least the number of classes, {num_classes} (paper, section 4.1), or "

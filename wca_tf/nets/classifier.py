@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import DIVERGED, InputError
@@ -11,6 +12,7 @@ from wca_tf.core.keras_graph import check_called_without_training
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
 from wca_tf.nets.loss_terms import LipschitzMargin, Ratio, Terms, flat, mean_over_rows
+from wca_tf.nets.pixels import channels_of, per_channel
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import AnyTarget
 
@@ -58,15 +60,16 @@ class StochasticClassifier(DistributedModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
-        if num_classes < 2:
-            raise InputError(f"expected 2 classes or more, received num_classes={num_classes}")
-        if not all(std > 0 for std in pixel_std):
-            raise InputError(f"expected every pixel_std above 0, received {tuple(pixel_std)}")
+        if not isinstance(num_classes, (int, np.integer)) or num_classes < 2:
+            raise InputError(f"expected 2 classes or more, received num_classes={num_classes!r}")
         check_called_without_training(backbone)
         self.backbone = backbone
         self.num_classes = num_classes
-        self.pixel_mean = tuple(pixel_mean)
-        self.pixel_std = tuple(pixel_std)
+        channels = channels_of(backbone)
+        self.pixel_mean = per_channel("pixel_mean", pixel_mean, channels)
+        self.pixel_std = per_channel("pixel_std", pixel_std, channels)
+        if not all(std > 0 for std in self.pixel_std):
+            raise InputError(f"expected every pixel_std above 0, received {self.pixel_std}")
         self.seed = seed
         self.defence = defence
         self.adversary: Adversary | None = None
@@ -195,8 +198,7 @@ class StochasticClassifier(DistributedModel):
         Raises:
             InputError: the images do not have the backbone's number of channels.
         """
-        inputs = getattr(self.backbone, "inputs", None)
-        expected = inputs[0].shape[-1] if inputs else None
+        expected = channels_of(self.backbone)
         if expected not in (None, images.shape[-1]):  # pixel_mean would make several channels out of one
             raise InputError(f"expected images with {expected} channels, received {images.shape[-1]}")
         return (tf.cast(images, tf.float32) - self.pixel_mean) / self.pixel_std

@@ -2,7 +2,7 @@
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -148,13 +148,29 @@ def check_takes_images(model: keras.Model) -> None:
     inputs = getattr(model, "inputs", None)
     if inputs and not keras.backend.is_float_dtype(inputs[0].dtype):
         raise InputError(f"expected a net of float images in [0, 1], received one that takes {inputs[0].dtype}")
-    layers = [layer for layer in getattr(model, "layers", []) if not isinstance(layer, keras.layers.InputLayer)]
-    first = layers[0] if layers else None
+    first = next((layer for layer in _layers_in_order(model) if not _keeps_range(layer)), None)
+    begins = ""
     if isinstance(first, keras.layers.Rescaling) and np.max(first.scale) < SMALLEST_SCALE:
+        begins = f"Rescaling({np.max(first.scale):.3g})"
+    if isinstance(first, keras.layers.Normalization) and np.max(first.mean) > 1:
+        begins = f"Normalization of images with a mean of {np.max(first.mean):.3g}"
+    if begins:
         raise InputError(
-            f"expected a net of images in [0, 1], received one that begins with Rescaling({np.max(first.scale):.3g}): "
+            f"expected a net of images in [0, 1], received one that begins with {begins}: "
             "attack wca_tf.harden(net, covariance='none', pixel_std=(1 / 255,))"
         )
+
+
+def _layers_in_order(model: keras.Model) -> Iterator[Any]:
+    """Yield the layers of a functional or sequential model, also those inside inner models."""
+    for layer in getattr(model, "layers", []):
+        yield from _layers_in_order(layer) if isinstance(layer, keras.Model) else [layer]
+
+
+def _keeps_range(layer: Any) -> bool:
+    """Return whether a layer at the beginning leaves pixels in their range: augmentation, resizing, and the like."""
+    kept = ("InputLayer", "Identity", "Resizing", "CenterCrop", "Cropping2D", "ZeroPadding2D", "Reshape", "Permute")
+    return type(layer).__name__ in kept or type(layer).__name__.startswith("Random")
 
 
 def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
@@ -189,7 +205,8 @@ def _image_shape(model: keras.Model, given: tuple[int, ...] | None) -> tuple[int
     """Return (H, W, channels) of the images that a net takes; `given` where it takes any size."""
     known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
     shape = known if given is None else tuple(given)
-    if len(shape) != 3 or None in shape or any(k not in (None, s) for k, s in zip(known, shape, strict=True)):
+    fits = len(known) == len(shape) == 3 and all(k in (None, s) for k, s in zip(known, shape, strict=True))
+    if not fits or None in shape:
         raise InputError(
             f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}"
         )

@@ -190,7 +190,7 @@ class ModelDirectory:
         """Return the line of the epoch that model.keras holds; raise InputError when there are no lines."""
         lines = self.read_metrics()
         if not lines:
-            raise InputError(f"expected a line for each epoch in {self.metrics}, received an empty file")
+            raise InputError(f"expected a line for each epoch in {self.metrics}, received none")
         return best_line(lines)
 
     def load_model(self, path: Path) -> StochasticClassifier:

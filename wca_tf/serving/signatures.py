@@ -44,7 +44,7 @@ class Signatures:
     ) -> None:
         self.model = model
         self.image_shape = image_shape
-        self.class_names = tf.constant(class_names)
+        self.class_names = tf.constant([name.encode("utf-8", "replace") for name in class_names])
         try:
             self._noise_free_logits(tf.zeros([1, *image_shape], tf.uint8))
         except (tf.errors.InvalidArgumentError, ValueError) as error:

@@ -51,6 +51,8 @@ def harden(
     check_called_without_training(model)
     _check_images(features.inputs[0])
     kernel, bias = _class_weights(model, head)
+    if covariance not in (known := ("none", *WCANet.noise_layers)):
+        raise InputError(f"expected covariance among {', '.join(known)}; received {covariance!r}")
     with keras_seed(seed):
         classes, backbone = len(bias) if num_classes is None else num_classes, _copy(features)
         options: dict[str, Any] = {
