@@ -53,20 +53,21 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     target: AnyTarget
     if isinstance(model, StochasticClassifier):
         _check_outputs(model.logits(probe, make_seed(0)))  # a call without a seed would move the net's own stream
-        logits, noise_free, target = _following_seeds(model, model.logits), None, model.target()
+        logits, target = _following_seeds(model, model.logits), model.target()
     else:
-        answer, noise_free = _answer_functions(model, probe)
+        answer = _answer_function(model, probe)
         logits = _following_seeds(model, lambda images, _: answer(images))
         target = HeadNoiseTarget(answer, tf.identity, tf.zeros([answer(probe).shape[-1], 1]))
-    random = RandomNetTarget(logits, noise_free_logits=noise_free)
-    if _moves_a_stream(model, lambda: target.logits(target.features(probe), make_seed(0), 1)):
-        target = random
+    draws = _moves_a_stream(model, lambda: target.logits(target.features(probe), make_seed(0), 1))
     # The tolerance is for the rounding of float32; it is tight, because noise may be small.
-    return target if answers_alike(target, probe, *PROBE_TOLERANCE) else random
+    if answers_alike(RandomNetTarget(logits) if draws else target, probe, *PROBE_TOLERANCE) and not draws:
+        return target
+    own = isinstance(model, StochasticClassifier)
+    return RandomNetTarget(logits, noise_free_logits=None if own else _without_noise(model, probe))
 
 
-def _answer_functions(model: keras.Model, probe: tf.Tensor) -> tuple[Answer, Answer | None]:
-    """Return two functions, images -> logits [B, C]: the model's answer, and that without noise, `None` if unknown."""
+def _answer_function(model: keras.Model, probe: tf.Tensor) -> Answer:
+    """Return images -> logits [B, C] of a Keras classifier."""
     if noise_layers_of(model):
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
     linear = _ends_linear(model)
@@ -74,16 +75,21 @@ def _answer_functions(model: keras.Model, probe: tf.Tensor) -> tuple[Answer, Ans
     def answer(images: tf.Tensor) -> tf.Tensor:
         return tf.cast(model(images), tf.float32)
 
-    def without_noise(images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(model(images, training=False), tf.float32)
-
     outputs = _answer_without_learning(model, probe)
     _check_outputs(outputs)
     if not linear and np.all((np.asarray(outputs, np.float32) >= 0) & (np.asarray(outputs, np.float32) <= 1)):
         raise InputError("expected a net that returns logits, received one whose numbers are from 0 to 1: a sigmoid?")
+    return answer
+
+
+def _without_noise(model: keras.Model, probe: tf.Tensor) -> Answer | None:
+    """Return images -> logits [B, C] of a Keras classifier without its noise; `None` where that is not known."""
+
+    def without_noise(images: tf.Tensor) -> tf.Tensor:
+        return tf.cast(model(images, training=False), tf.float32)
+
     call = functools.partial(without_noise, probe)
-    known = not _moves_a_stream(model, call) and same_in_all_calls(call, *PROBE_TOLERANCE)
-    return answer, without_noise if known else None
+    return without_noise if not _moves_a_stream(model, call) and same_in_all_calls(call, *PROBE_TOLERANCE) else None
 
 
 def _answer_without_learning(model: keras.Model, images: tf.Tensor) -> tf.Tensor:
