@@ -246,7 +246,7 @@ def test_a_radius_in_l2_is_a_finite_number(epsilons):
 
 @pytest.mark.parametrize("radii", ["1e308", "linf:1e308", "inf"])
 def test_a_certified_radius_is_a_finite_number(radii):
-    with pytest.raises(InputError, match="--certified_radii"):
+    with pytest.raises(InputError, match="certified.radii"):
         EvaluateConfig(certified_radii=radii)
 
 

@@ -293,9 +293,10 @@ def test_probabilities_in_bfloat16_are_refused_wherever_the_softmax_is():
     large = keras.initializers.RandomNormal(stddev=3.0)
     dense = keras.layers.Dense(10, "softmax", dtype="mixed_bfloat16", kernel_initializer=large)
     net = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), dense])
-    with pytest.raises(InputError, match="ends in a softmax"):
-        target_of(net)
+    reshaped = [*net.layers, keras.layers.Reshape((10,), dtype="mixed_bfloat16")]
+    for end in (net, keras.Sequential([keras.Input((4, 4, 1)), *reshaped])):
+        with pytest.raises(InputError, match="ends in a softmax"):
+            target_of(end)
+    halved = keras.layers.Lambda(lambda x: (x + x) / 2)  # whose code nobody knows
     with pytest.raises(InputError, match="returns probabilities"):
-        target_of(
-            keras.Sequential([keras.Input((4, 4, 1)), *net.layers, keras.layers.Reshape((10,), dtype="mixed_bfloat16")])
-        )
+        target_of(keras.Sequential([keras.Input((4, 4, 1)), *net.layers, halved]))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from wca_tf.core.errors import InputError, one_line
 
-SMALLEST = 1e-30  # squares of smaller numbers, and those of numbers above 1e30, are out of float32's range
+SMALLEST, LARGEST = 1e-30, 1e30  # of floats: float32 holds no numbers far beyond
 MAX_WHOLE = 1_000_000  # steps or draws; a larger number is a typing error
 MAX_INT32 = 2**31 - 1  # seeds and counts become int32 in TensorFlow
 T = TypeVar("T")
@@ -127,8 +127,8 @@ def check_value(name: str, value: Any, field: "dataclasses.Field[Any]") -> None:
         else:
             allowed = f"from {minimum:g} " + ("and finite" if maximum == math.inf else f"to {maximum:.10g}")
         raise InputError(f"expected {name} {allowed}, received {value!r}")
-    if kind is float and value and not SMALLEST <= abs(value) <= 1 / SMALLEST:
-        raise InputError(f"expected {name} to be 0 or from {SMALLEST:g} to {1 / SMALLEST:g}, received {value!r}")
+    if kind is float and value and not SMALLEST <= abs(value) <= LARGEST:
+        raise InputError(f"expected {name} to be 0 or from {SMALLEST:g} to {LARGEST:g}, received {value!r}")
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
