@@ -11,6 +11,7 @@ from toy_models import CLASSES, toy_data
 
 import wca_tf
 from wca_tf.core.errors import InputError
+from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE = (8, 8, 1)
@@ -154,6 +155,17 @@ def test_a_hardened_net_starts_with_independent_unit_noise_and_learns_it(covaria
     after = net.trainable_weights
     assert all(not np.array_equal(old, new) for old, new in zip(before, after, strict=True))
     assert any(net.noise.scale_vector is weight for weight in after)
+
+
+@pytest.mark.parametrize("covariance", ["none", "isotropic"])
+def test_a_net_that_rescales_bytes_itself_can_be_attacked_once_it_is_hardened(covariance):
+    model = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(3)])
+    images, _ = toy_data(4)
+    target = target_of(wca_tf.harden(model, covariance=covariance, pixel_std=(1 / 255,)))
+    logits = target.noise_free_logits(target.features(tf.constant(images)))
+    np.testing.assert_allclose(logits, model(255 * images), atol=1e-4)
+    with pytest.raises(InputError, match=r"begins with Rescaling\(0.00392\)"):
+        target_of(wca_tf.harden(model, covariance=covariance))
 
 
 def test_the_model_stays_as_it_is_when_the_hardened_one_trains():

@@ -155,16 +155,24 @@ def check_takes_images(model: keras.Model) -> None:
     if inputs and not keras.backend.is_float_dtype(inputs[0].dtype):
         raise InputError(f"expected a net of float images in [0, 1], received one that takes {inputs[0].dtype}")
     first = next((layer for layer in _layers_in_order(model) if not _keeps_range(layer)), None)
-    begins = ""
-    if isinstance(first, keras.layers.Rescaling) and np.max(first.scale) < SMALLEST_SCALE:
+    largest, begins = _largest_number(model), ""
+    if isinstance(first, keras.layers.Rescaling) and np.max(first.scale) * largest < SMALLEST_SCALE:
         begins = f"Rescaling({np.max(first.scale):.3g})"
-    if isinstance(first, keras.layers.Normalization) and np.max(first.mean) > 1:
+    if isinstance(first, keras.layers.Normalization) and np.max(first.mean) > largest:
         begins = f"Normalization of images with a mean of {np.max(first.mean):.3g}"
     if begins:
         raise InputError(
             f"expected a net of images in [0, 1], received one that begins with {begins}: "
             "attack wca_tf.harden(net, covariance='none', pixel_std=(1 / 255,))"
         )
+
+
+def _largest_number(model: keras.Model) -> float:
+    """Return the largest number that the first layer gets: a net of this package normalises its images in [0, 1]."""
+    if not isinstance(model, StochasticClassifier):
+        return 1.0
+    mean, std = np.asarray(model.pixel_mean), np.asarray(model.pixel_std)
+    return float(np.max(np.maximum(np.abs(mean), np.abs(1 - mean)) / std))
 
 
 def _layers_in_order(model: keras.Model) -> Iterator[Any]:
