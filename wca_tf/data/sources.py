@@ -196,7 +196,7 @@ def _read_image(file: Path, image_size: int) -> np.ndarray:
     try:
         contents = file.read_bytes()
         if contents[:2] == b"BM" and (bits := int.from_bytes(contents[28:30], "little")) < 24:
-            raise InputError(f"expected a BMP of 24 or 32 bits a pixel in {file!s}, received {bits}: a palette is lost")
+            raise InputError(f"expected a BMP of 24 or 32 bits a pixel in {file!s}, received {bits}")
         image = tf.io.decode_image(contents, expand_animations=False)
         if image.shape[2] in (2, 4):
             image = tf.io.decode_image(contents, image.shape[2] - 1, expand_animations=False)

@@ -145,7 +145,10 @@ def _pixels(evidence: Evidence) -> Verdict:
 
 
 def _unbounded(evidence: Evidence) -> Verdict:
-    """Return whether no image stays mostly right: each can become every other, and chance would hide lost attacks."""
+    """Return whether the mean is at most that of guessing, and hardly an image stays right more often than not.
+
+    At this radius each image can become any other. An attack that works therefore wins on each of them.
+    """
     judged = evidence.probability(UNBOUNDED, evidence.largest)
     left, mostly, chance = float(judged.mean()), float((judged > 0.5).mean()), 1 / evidence.num_classes
     return (
