@@ -18,6 +18,7 @@ from attack_nets import (
     tanh_target,
 )
 
+from wca_tf.attacks import parse_attack
 from wca_tf.attacks.attack import Round
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradient_attacks import AutoPGD, ProjectedGradient
@@ -184,7 +185,7 @@ def test_more_starts_of_z_margin_leave_no_image_better(target, labelled):
     assert np.all(more[0] <= once[0] + 1.5 / CHEAP_DRAWS) and np.mean(more[0]) < np.mean(once[0])
 
 
-CASCADE = "adaptive:steps=5:apgd_steps=5:class_steps=3:queries=30"
+CASCADE = "adaptive:steps=5:apgd_steps=5:class_steps=3:bounded_steps=4:restarts=1:queries=30"
 
 
 @pytest.mark.slow
@@ -236,18 +237,30 @@ def test_adaptive_takes_the_attacks_that_the_net_allows(target):
     assert kinds(attack, target) == [*exact, ("Transfer", "dlr", 0), *ends]
     assert kinds(attack, target.without_noise()) == exact + ends
     drawn = RandomNetTarget(seeded_net)
-    averaged = [("ProjectedGradient", "expected_margin", 0), ("AutoPGD", "dlr", 0)]
     attack.check_target(drawn, random_images(1))  # it finds the number of classes
-    over_draws = ("ProjectedGradient", "expected_margin", 2)
-    assert kinds(attack, drawn) == [*averaged, over_draws, *ends]
+    over_draws = [("BoundedAscent", "bounded", 0), ("BoundedAscent", "bounded", 2), ("AutoPGD", "dlr", 0)]
+    assert kinds(attack, drawn) == [*over_draws, *ends]
+    starts = [(r.attack.random_start, r.times) for r in attack.replace(restarts=4).rounds(drawn)[:2]]
+    assert starts == [(False, 1), (True, 3)]
     known = RandomNetTarget(seeded_net, noise_free_logits=lambda x: seeded_net(x, make_seed(0)))
     attack.check_target(known, random_images(1))
     of_three = [noise_free[0], ("Transfer", "margin", 2)]
-    assert kinds(attack, known) == [*averaged, *of_three, over_draws, ("Transfer", "dlr", 0), *ends]
+    assert kinds(attack, known) == [*over_draws, *of_three, ("Transfer", "dlr", 0), *ends]
     towards_a_class = [rivals for _, _, rivals in attack.replace(targeted=True).rounds(known)]
     assert not any(towards_a_class)
     two = tanh_target(classes=2, scale=0.5)
+    pair = RandomNetTarget(lambda x, seed: seeded_net(x, seed)[:, :2])
+    attack.check_target(pair, random_images(1))
+    assert kinds(attack, pair) == [("BoundedAscent", "bounded", 0), ("AutoPGD", "bounded", 0), *ends]
     assert ("AutoPGD", "expected_margin", 0) in kinds(attack, two) and ("Transfer", "dlr", 0) not in kinds(attack, two)
+
+
+def test_adaptive_has_as_many_draws_as_before_where_they_cost_no_pass(target):
+    """And few where each costs one; more where the user wants more."""
+    attack = parse_attack("adaptive")
+    assert {r.attack.eot_samples for r in attack.rounds(target)} == {50}
+    assert {r.attack.eot_samples for r in attack.rounds(RandomNetTarget(seeded_net))} == {10}
+    assert {r.attack.eot_samples for r in parse_attack("adaptive:eot_samples=80").rounds(target)} == {80}
 
 
 def trap(images):

@@ -13,12 +13,14 @@ class Batch(NamedTuple):
         labels: int64 [B].
         indices: int64 [B], the number of each example in its split; it decides the example's random numbers.
         targets: int64 [B], the classes that a targeted attack wants, or `None`.
+        units: [B, S], the unit of the bounded margin in each draw; `None` for other objectives.
     """
 
     images: tf.Tensor
     labels: tf.Tensor
     indices: tf.Tensor
     targets: tf.Tensor | None = None
+    units: tf.Tensor | None = None
 
     def take(self, rows: tf.Tensor) -> "Batch":
         """Return the batch of the images at `rows` [R]."""

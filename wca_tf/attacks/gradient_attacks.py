@@ -7,7 +7,7 @@ The attacks of the paper have the paper's parameters (section 4.1), and Auto-PGD
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from wca_tf.attacks.attack import OBJECTIVES, Attack, BallAttack
+from wca_tf.attacks.attack import OBJECTIVES, SHARPNESS, Attack, BallAttack
 from wca_tf.core.options import option
 
 if TYPE_CHECKING:
@@ -32,6 +32,14 @@ class ProjectedGradient(BallAttack):
     @property
     def passes(self) -> int:
         return self.steps
+
+    def schedule(self, step: "tf.Tensor") -> "tuple[float | tf.Tensor, float | tf.Tensor]":
+        """Return the length of a step over epsilon, and the sharpness of the bounded margin."""
+        return self.relative_step_size, SHARPNESS
+
+    def direction(self, previous: "tf.Tensor", gradient: "tf.Tensor") -> "tf.Tensor":
+        """Return the direction of a step [B, H, W, channels], from the previous direction and the gradient."""
+        return gradient
 
     def perturb(self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor") -> "tf.Tensor":
         from wca_tf.attacks.projected_gradient import projected_gradient

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from wca_tf.attacks.attack import SHARPNESS
 from wca_tf.attacks.batch import Batch, replace_rows
-from wca_tf.attacks.objectives import OBJECTIVES, survival_of
+from wca_tf.attacks.objectives import OBJECTIVES, margin_units, survival_of
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.targets import CHEAP_DRAWS, Target
 
@@ -68,7 +69,15 @@ class Ascent(NamedTuple):
 
 
 def expected_gradient(
-    target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, *, objective: str, draws: int
+    target: Target,
+    images: tf.Tensor,
+    batch: Batch,
+    seed: tf.Tensor,
+    *,
+    objective: str,
+    draws: int,
+    start: tf.Tensor | None = None,
+    sharpness: float | tf.Tensor = SHARPNESS,
 ) -> Ascent:
     """Return the objective's mean over draws and its gradient at `images`, perturbed images of `batch`.
 
@@ -76,17 +85,34 @@ def expected_gradient(
     cost passes, they are made in parts of `draws_per_pass`, and the gradients of the parts are averaged. A gradient
     goes back through the net in units of its own size, as layers in float16 would lose a small one. These units are
     powers of two, exact in float32.
+
+    Args:
+        target: the net.
+        images: [B, H, W, channels], perturbed images of `batch`.
+        batch: the unperturbed images.
+        seed: int32[2].
+        objective: a name of `OBJECTIVES`.
+        draws: S.
+        start: for the bounded margin alone: the images [B, H, W, channels] at which the search began; `None` for the
+            unperturbed images. The size of a draw's margin there is the draw's unit, throughout the search.
+        sharpness: for the bounded margin alone: the unit is divided by it.
     """
     indices = drawn_for(batch, draws)
+    if objective == "bounded":
+        start_features = target.features(batch.images if start is None else start)
     with tf.GradientTape(watch_accessed_variables=False) as outer:
         outer.watch(images)
         features = target.features(images)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
+        judged = batch
+        if objective == "bounded":
+            units = margin_units(target.logits(start_features, seed, draws, indices), batch)
+            judged = batch._replace(units=units / sharpness)
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as inner:
             inner.watch(features)
             logits = target.logits(features, seed, draws, indices)
-            values = OBJECTIVES[objective](target, features, logits, batch)
+            values = OBJECTIVES[objective](target, features, logits, judged)
         unit = _power_of_two(tf.reduce_max(tf.abs(inner.gradient(values, logits, unconnected_gradients=ZERO)), (0, 2)))
         in_units = inner.gradient(values, features, 1 / unit, unconnected_gradients=ZERO)
         return values, _times(unit, in_units), *survival_of(logits, batch)

@@ -2,8 +2,8 @@
 
 Each objective is a function (target, features, logits [S, B, C], batch) -> [B]. It is a mean over the S draws, or uses
 no draws. The mean of an objective over parts of the draws is therefore the objective over all draws. A targeted attack
-maximises the negative of the untargeted objective at the wanted class; DLR alone has another formula when targeted, and
-ln P(error) has none.
+maximises the negative of the untargeted objective at the wanted class. DLR has another formula when targeted, the
+bounded margin changes the sign inside its sigmoid, and ln P(error) has none.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
 # Objectives need targets of different types: `check_objective` says which target has which objective.
 Objective = Callable[..., tf.Tensor]
 _SMALLEST_SPREAD = 1e-12  # of the logits: DLR divides by it
+_SMALLEST_UNIT = 0.01  # of the bounded margin, as a share of the spread of a draw's logits
 
 
 def expected_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -33,6 +34,28 @@ def negative_expected_margin(target: Target, features: tf.Tensor, logits: tf.Ten
     """Return −mean over draws of min_j (h_y − h_j): the difference of logits of Carlini & Wagner, under EoT."""
     sign, classes = _goal(batch)
     return -sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)
+
+
+def bounded_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """Return the mean over draws of σ(−margin / unit), in (0, 1): a smooth share of the draws in which the net errs.
+
+    What is judged is 0 or 1 in each draw. A mean over draws of an unbounded score follows the draws with the largest
+    logits, and goes on gaining from draws that err already. `margin_units` gives the unit of each draw.
+    """
+    sign, classes = _goal(batch)
+    units = tf.transpose(batch.units)
+    # σ of the negative keeps its gradient in float32 where the attack is far from its goal; 1 − σ would lose it.
+    return tf.reduce_mean(tf.sigmoid(-sign * margins.margin(logits, classes) / units), axis=0)
+
+
+def margin_units(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """Return |margin| of logits [S, B, C], [B, S]: the unit of the bounded margin in each draw.
+
+    A margin below 0.01 of the spread of its draw's logits counts as 0.01 of the spread.
+    """
+    spread = tf.reduce_max(logits, axis=-1) - tf.reduce_min(logits, axis=-1)
+    size = tf.maximum(tf.abs(margins.margin(logits, _goal(batch)[1])), _SMALLEST_UNIT * spread)
+    return tf.stop_gradient(tf.transpose(tf.maximum(size, _SMALLEST_SPREAD)))
 
 
 def negative_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -78,6 +101,7 @@ def log_error(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, b
 OBJECTIVES: dict[str, Objective] = {
     "ce": expected_cross_entropy,
     "expected_margin": negative_expected_margin,
+    "bounded": bounded_margin,
     "margin": negative_margin,
     "z_margin": negative_z_margin,
     "dlr": difference_of_logits_ratio,

@@ -19,34 +19,32 @@ RANKING_DRAWS = 8  # that decide the order of classes to aim at
 
 
 def projected_gradient(
-    attack: ProjectedGradient,
-    target: Target,
-    batch: Batch,
-    epsilon: tf.Tensor,
-    seed: tf.Tensor,
-    *,
-    sum_gradients: bool = False,
+    attack: ProjectedGradient, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
 ) -> tf.Tensor:
     """Return images after steps of steepest ascent, each projected to the ball and to [0, 1]. Runs inside a graph.
 
-    Args:
-        attack: the options.
-        target, batch, epsilon, seed: as for `Attack.perturb`.
-        sum_gradients: whether a step follows the sum of all gradients so far, instead of the last gradient.
+    The arguments but the first are those of `Attack.perturb`.
     """
     ball = BALLS[attack.norm]
     adversarial = batch.images
     if attack.random_start:
         start = ball.random_start(fold_in(seed, 0), batch.indices, adversarial.shape[1:], epsilon)
         adversarial = tf.clip_by_value(batch.images + start, 0.0, 1.0)
-    ascent = tf.zeros_like(adversarial)
+    first, direction = adversarial, tf.zeros_like(adversarial)
     for step in tf.range(attack.steps):
-        step_seed = fold_in(seed, 1, step)
+        step_seed, step_size, sharpness = fold_in(seed, 1, step), *attack.schedule(step)
         gradient = expected_gradient(
-            target, adversarial, batch, step_seed, objective=attack.objective, draws=attack.eot_samples
+            target,
+            adversarial,
+            batch,
+            step_seed,
+            objective=attack.objective,
+            draws=attack.eot_samples,
+            start=first,
+            sharpness=sharpness,
         ).gradient
-        ascent = ascent + gradient if sum_gradients else gradient
-        moved = adversarial + attack.relative_step_size * epsilon * ball.steepest_step(ascent)
+        direction = attack.direction(direction, gradient)
+        moved = adversarial + step_size * epsilon * ball.steepest_step(direction)
         adversarial = tf.clip_by_value(batch.images + ball.project(moved - batch.images, epsilon), 0.0, 1.0)
     return adversarial
 

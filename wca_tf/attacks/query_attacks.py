@@ -58,7 +58,9 @@ class NPixel(Attack):
 
 @dataclasses.dataclass(frozen=True)
 class Square(BallAttack):
-    """Random search over squares on the margin of logits, averaged over draws: a black box."""
+    """Random search over squares: first on the share of draws in which the net errs, then on the bounded margin."""
+
+    algorithm = 4  # 3 compared proposals by the mean margin over draws
 
     queries: int = option(5000, "number of proposals for each image", quick=60)
     initial_share: float = option(0.8, "p, the share of pixels that the first squares cover", maximum=1)

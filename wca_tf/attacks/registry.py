@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wca_tf.attacks.attack import Attack
+from wca_tf.attacks.bounded import Bounded
 from wca_tf.attacks.gradient_attacks import (
     AutoPGD,
     CarliniWagner,
@@ -41,6 +42,8 @@ class NamedAttack:
 
 
 WHITE_BOX, BLACK_BOX, AUTO, ADAPTIVE, OTHER = "white box", "black box", "Auto-PGD", "strong", "other"
+# Of a step, chosen by benchmarks/draws_against_steps.py; adaptive has more where they cost nothing.
+DRAWS_THAT_COST = 10
 _MARGIN = {"steps": 40, "restarts": 1}
 ATTACKS: dict[str, NamedAttack] = {
     "fgsm": NamedAttack(
@@ -73,11 +76,24 @@ ATTACKS: dict[str, NamedAttack] = {
         ADAPTIVE,
         {"objective": "z_margin", **_MARGIN},
     ),
+    "bounded": NamedAttack(
+        Bounded,
+        "PGD on the margin of each draw in units of its own size: for noise anywhere",
+        "this project",
+        ADAPTIVE,
+        {"eot_samples": DRAWS_THAT_COST},
+    ),
     "multi_targeted": NamedAttack(
         MultiTargeted, "PGD on the margin towards each other class", "Gowal et al., 2019", ADAPTIVE
     ),
     "transfer": NamedAttack(Transfer, "images made on another net", "Papernot et al., 2016", ADAPTIVE),
-    "adaptive": NamedAttack(Adaptive, "the cascade to quote", "this project, after Tramèr et al., 2020", ADAPTIVE),
+    "adaptive": NamedAttack(
+        Adaptive,
+        "the cascade to quote",
+        "this project, after Tramèr et al., 2020",
+        ADAPTIVE,
+        {"eot_samples": DRAWS_THAT_COST},
+    ),
     "single_draw": NamedAttack(
         SingleDraw, "PGD on one draw; other draws judge: shows what that overstates", "Ma et al., NeurIPS 2023", OTHER
     ),

@@ -1,9 +1,10 @@
 """Square Attack (Andriushchenko et al., ECCV 2020): a black box, by random search over squares.
 
-On a random net all proposals of an image meet the same draws. A proposal is then kept for its effect, and not for lucky
-draws. An attacker with the model can do so; the client of a server cannot repeat a draw. With `fresh` each proposal
-meets new draws, and its mean loss is compared with the mean loss of the proposal that was kept last. That mean is the
-luckiest so far, so that the search soon stalls.
+A proposal is kept where the net errs in more draws, and among equal shares of draws by the bounded margin: the mean
+margin would follow the draws with the largest logits. On a random net all proposals of an image meet the same draws. A
+proposal is then kept for its effect, and not for lucky draws. An attacker with the model can do so; the client of a
+server cannot repeat a draw. With `fresh` each proposal meets new draws, and its share is compared with that of the
+proposal that was kept last. That share is the luckiest so far, so that the search soon stalls.
 """
 
 import itertools
@@ -12,8 +13,10 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.attacks.attack import SHARPNESS
 from wca_tf.attacks.batch import Batch, per_image, replace_rows
-from wca_tf.attacks.gradients import Survival, survival
+from wca_tf.attacks.gradients import Survival, drawn_for, survival
+from wca_tf.attacks.objectives import bounded_margin, margin_units, survival_of
 from wca_tf.attacks.query_attacks import Square
 from wca_tf.core.seeds import fold_in, uniform_by_index
 from wca_tf.nets.targets import Target, open_rows
@@ -31,6 +34,7 @@ def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, see
     shape = batch.images.shape[1:]
     start = _START[attack.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
     best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
+    batch = batch._replace(units=_units(attack, target, best, batch, seed))
     held = _survive(attack, target, best, batch, seed, tf.constant(0))
     every = phases(attack, shape)
     # One loop is traced in seconds, a loop for each phase in ten times as long; but l2's patterns have static shapes.
@@ -50,23 +54,40 @@ def phases(attack: Square, shape: tuple[int, ...]) -> list[Phase]:
     return [(first + 1, last + 1, sides[first]) for first, last in itertools.pairwise(starts) if first < last]
 
 
+def _logits(
+    attack: Square, target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, query: int | tf.Tensor
+) -> tf.Tensor:
+    """Return logits [S, B, C] under the draws that a proposal meets."""
+    return target.logits(features, fold_in(seed, 1, query), attack.eot_samples, drawn_for(batch, attack.eot_samples))
+
+
+def _units(attack: Square, target: Target, start: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    """Return the units of the bounded margin, [B, S]: the larger of those of the image and of the start.
+
+    Draws that are not met again have no units of their own: with `fresh` the result is their mean, [B, 1].
+    """
+    logits = (_logits(attack, target, target.features(images), batch, seed, 0) for images in (batch.images, start))
+    units = tf.maximum(*(margin_units(each, batch) for each in logits)) / SHARPNESS
+    return tf.reduce_mean(units, axis=1, keepdims=True) if attack.fresh else units
+
+
 def _survive(
     attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor
 ) -> Survival:
-    """Return the survival of images; images that seem lost get the probability under other draws.
+    """Return the survival of images, with the bounded margin in place of the margin.
 
-    There are more of these other draws where draws are cheap.
+    Images that seem lost get the probability under other draws, of which there are more where draws are cheap.
     """
     draws = query if attack.fresh else tf.zeros_like(query)
     features = target.features(images)
-    held = survival(target, features, batch, fold_in(seed, 1, draws), attack.eot_samples)
-    seems_lost = held.probability <= attack.bound
-    probability = held.probability
+    logits = _logits(attack, target, features, batch, seed, draws)
+    probability, _ = survival_of(logits, batch)
+    seems_lost = probability <= attack.bound
     if tf.reduce_any(seems_lost):
         most = max(attack.eot_samples, target.cheap_draws)
         tested = survival(target, features, batch, fold_in(seed, 3, draws), most).probability
         probability = tf.where(seems_lost, tested, probability)
-    return Survival(probability, held.margin)
+    return Survival(probability, -bounded_margin(target, features, logits, batch))
 
 
 def _search(
@@ -95,8 +116,7 @@ def _search(
         uniforms = tf.gather(draws, rows)[:, (query - begin) % BLOCK]
         proposal = propose(incumbent, part.images, epsilon, size, uniforms)
         after = _survive(attack, target, proposal, part, seed, query)
-        better = (after.margin < before.margin) | (after.probability <= attack.bound)
-        kept = better & (before.probability > attack.bound)
+        kept = after.below(before) & (before.probability > attack.bound)
         best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
         after = after.where(kept, before)
         held = held.replace(rows, after)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wca_tf.attacks.attack import OBJECTIVES, Round, WorstCase
+from wca_tf.attacks.bounded import Bounded, number_of_rivals
 from wca_tf.attacks.gradient_attacks import EACH_STEP, HALVED, AutoPGD, ProjectedGradient, Transfer
 from wca_tf.attacks.query_attacks import BOUND, Square
 from wca_tf.core.options import option
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from wca_tf.nets.targets import Target
 
 TARGETED_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective != "log_error")
+FREE_DRAWS = 50  # the least number of draws of a gradient where draws cost no pass
 OTHER_CLASSES = "number of other classes to aim at, at most"
 
 
@@ -80,51 +82,58 @@ class Adaptive(WorstCase):
 
     The attacks run in this order, each on the images that the attacks before it did not break:
 
-    1. z_margin; for a net whose logits are not Gaussian, the margin averaged over draws;
-    2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws;
+    1. z_margin; for a net whose logits are not Gaussian, the attacks of `bounded`: from several starts, and towards
+       each of the likeliest other classes;
+    2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws, or on the
+       bounded margin for a net whose logits are not Gaussian;
     3. projected gradient on the margin of the net without its noise;
     4. the same towards each of the likeliest other classes, the likeliest first; not when targeted;
-    5. for a net whose logits are not Gaussian, on the margin averaged over draws towards each class, as in 4;
-    6. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
-    7. Square.
+    5. transfer from the net without its noise, by projected gradient on its DLR, or on its margin as in 2;
+    6. Square.
 
-    Where no net without noise is known, 3, 4 and 6 are left out. For a net that has no noise, 6 is left out.
+    Where no net without noise is known, 3, 4 and 5 are left out. For a net that has no noise, 5 is left out.
     """
 
-    algorithm = 7  # 6 ranked the classes by new draws for each attack, 5 had no such attack over draws, 4 none at all
+    algorithm = 8  # 7 followed the mean margin over draws where noise is anywhere
 
     steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
     apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
     class_steps: int = option(20, "number of steps towards each other class", quick=3)
     classes: int = option(9, OTHER_CLASSES, quick=2)
+    bounded_steps: int = option(80, "number of steps of `bounded`; half as many towards each class", minimum=2, quick=4)
+    restarts: int = option(3, "number of starts of `bounded`", quick=1)
     queries: int = option(1000, "number of queries of Square", quick=30)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
     def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
         from wca_tf.nets.targets import has_noise, is_gaussian
 
-        shared: dict[str, Any] = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
         gaussian = target is None or is_gaussian(target)
+        draws = max(self.eot_samples, FREE_DRAWS) if gaussian else self.eot_samples
+        shared: dict[str, Any] = {"norm": self.norm, "eot_samples": draws, "targeted": self.targeted}
         fewest = 4 if self.targeted else 3
         enough = target is None or (target.num_classes or fewest) >= fewest
-        dlr = "dlr" if enough else "expected_margin"
-        first = "z_margin" if gaussian else "expected_margin"
-        members = [
-            Round(ProjectedGradient(objective=first, steps=self.steps, **shared)),
-            Round(AutoPGD(objective=dlr, steps=self.apgd_steps, **shared)),
-        ]
-        rivals = 0 if self.targeted else _rivals(self.classes, target)
+        dlr = "dlr" if enough else "expected_margin" if gaussian else "bounded"
+        if gaussian:
+            members = [Round(ProjectedGradient(objective="z_margin", steps=self.steps, **shared))]
+        else:
+            own: dict[str, Any] = {
+                "steps": self.bounded_steps,
+                "class_steps": self.bounded_steps // 2,
+                "restarts": self.restarts,
+            }
+            members = list(Bounded(classes=self.classes, **own, **shared).rounds(target))
+        members.append(Round(AutoPGD(objective=dlr, steps=self.apgd_steps, **shared)))
+        rivals = 0 if self.targeted else number_of_rivals(self.classes, target)
         known = gaussian or getattr(target, "noise_free_logits", None) is not None
         if known:
             on_margin = Transfer(source_objective="margin", steps=self.steps, **shared)
             members.append(Round(on_margin))
             if rivals:
                 members.append(Round(dataclasses.replace(on_margin, steps=self.class_steps), rivals=rivals))
-        if rivals and not gaussian:
-            over_draws = ProjectedGradient(objective="expected_margin", steps=self.class_steps, **shared)
-            members.append(Round(over_draws, rivals=rivals))
         if known and (target is None or has_noise(target)):
-            members.append(Round(Transfer(source_objective=dlr, steps=self.steps, **shared)))
+            on_dlr = "dlr" if enough else "margin"
+            members.append(Round(Transfer(source_objective=on_dlr, steps=self.steps, **shared)))
         members.append(Round(Square(queries=self.queries, bound=self.bound, **shared)))
         return members
 
@@ -163,15 +172,10 @@ class MultiTargeted(WorstCase):
         shared = {name: value for name, value in self.options().items() if name not in own}
         if self.targeted:
             return [Round(ProjectedGradient(**shared), self.restarts)]
-        return [Round(ProjectedGradient(**shared), self.restarts, _rivals(self.classes, target))]
+        return [Round(ProjectedGradient(**shared), self.restarts, number_of_rivals(self.classes, target))]
 
     def check_target(self, target: "Target", images: "tf.Tensor") -> None:
         from wca_tf.attacks.objectives import check_objective, num_classes_of
 
         check_objective(self.objective, target, images, targeted=True)
         num_classes_of(target, images)
-
-
-def _rivals(classes: int, target: "Target | None") -> int:
-    """Return the number of other classes to aim at: all of the target, `classes` at most."""
-    return min(classes, target.num_classes - 1) if target and target.num_classes else classes

@@ -5,11 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradient_attacks import ProjectedGradient
-from wca_tf.attacks.projected_gradient import projected_gradient
 from wca_tf.defences.adversarial_training import AdversarialTraining
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, Target
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget
 
 OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # for every data set
 
@@ -30,8 +28,8 @@ class OfficialAdversarialTraining(AdversarialTraining):
 class OfficialProjectedGradient(ProjectedGradient):
     """The authors' PGD: it never clears its gradient, and steps along the sign of the sum of all gradients so far."""
 
-    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return projected_gradient(self, target, batch, epsilon, seed, sum_gradients=True)
+    def direction(self, previous: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        return previous + gradient
 
 
 def official_adversary(mixed: bool) -> OfficialAdversarialTraining:
