@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 QUICK = ("export",)
 TOLERANCE = 1e-4  # on another machine, whose sums round otherwise
 # With noise inside the net, these choose by counts of draws: on another machine a last bit turns a draw, and a choice.
-CHOOSE_BY_DRAWS = ("pgd_restarts", "apgd_ce", "apgd_dlr", "auto_rand", "adaptive")
+CHOOSE_BY_DRAWS = ("pgd_restarts", "apgd_ce", "apgd_dlr", "auto_rand", "square", "bounded", "adaptive")
 
 
 def leaves(value, path=""):
@@ -65,7 +65,7 @@ def test_another_machine_compares_each_attack_that_chooses_nothing_by_draws():
     for name in ("apgd_ce", "adaptive"):
         found["linf"]["images"]["probability_correct"][1 + names.index(name)][0] += 0.1  # the first row is of no attack
     assert differences(without_choices(found), without_choices(golden), exact=False) == []
-    found["linf"]["images"]["probability_correct"][1 + names.index("square")][0] += 0.1
+    found["linf"]["images"]["probability_correct"][1 + names.index("transfer")][0] += 0.1
     assert len(differences(without_choices(found), without_choices(golden), exact=False)) == 1
 
 

@@ -34,6 +34,10 @@ class BoundedAscent(ProjectedGradient):
     momentum: float = option(0.75, "the weight of the steps before in a step", minimum=0, maximum=1)
     final_sharpness: float = option(100.0, "of the bounded margin at the last step; 1 at the first", minimum=1)
 
+    @property
+    def passes(self) -> int:
+        return 2 * self.steps  # each draw passes the first image too, for its unit
+
     def schedule(self, step: "tf.Tensor") -> "tuple[tf.Tensor, tf.Tensor]":
         import tensorflow as tf
 
