@@ -21,7 +21,6 @@ from wca_tf.attacks.run import perturbed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.evaluation.intervals import mean_difference
 from wca_tf.evaluation.judging import judge
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget
@@ -47,11 +46,9 @@ def main() -> None:
     for name, attack in attacks().items():
         left = probability_left(target, attack, arguments.epsilon, examples)
         first = left if first is None else first
-        row = {"attack": name, "left": float(left.mean()), "less_than_first": mean_difference(left - first)}
-        rows.append(row)
-        difference = row["less_than_first"]
-        interval = f"[{100 * difference['low']:+.2f}, {100 * difference['high']:+.2f}]"
-        print(f"{name:40s} {100 * row['left']:6.2f} %  {100 * difference['value']:+.2f} {interval}", flush=True)
+        difference, error = float((left - first).mean()), float((left - first).std(ddof=1)) / len(left) ** 0.5
+        rows.append({"attack": name, "left": float(left.mean()), "difference": difference, "half_width": 1.96 * error})
+        print(f"{name:45s} {100 * left.mean():6.2f} %  {100 * difference:+.2f} ± {196 * error:.2f}", flush=True)
     if arguments.out:
         stored = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
         name = f"{Path(arguments.model_dir).name} at {arguments.epsilon:g}, {len(examples)} images"
