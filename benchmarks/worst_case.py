@@ -1,7 +1,8 @@
 """The worst case over attacks of nets judged by draws, in simulations: what is told, beside the truth.
 
 Every row has 200 draws of each image under each attack. "before" is the rule of version 1: ties go to the first attack,
-here the clean image, and no interval knows that a choice may be wrong.
+here the clean image, and no interval knows that a choice may be wrong. To see whether more draws that choose would pay,
+change the number of draws, or the part of them that judges 100 queries.
 
 .venv/bin/python benchmarks/worst_case.py [--repetitions 2000] [--only ROW] [--out FILE.json]
 """
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from wca_tf.core import files
+from wca_tf.evaluation import worst_case
 from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.judging import QUERIES, Judgement
 from wca_tf.evaluation.worst_case import least_probability
 
 DRAWS = 200
-CHOSEN_BEFORE = 80  # draws that chose for n > 1
+CHOSEN_BEFORE = 0.4  # of the draws, for n > 1
 Draw = Callable[[np.random.Generator], np.ndarray]  # P(correct) of each attack and image
 ROWS: dict[str, Draw] = {
     "P = 1, and an attack at 0.99": lambda rng: np.tile([[1.0], [0.99]], 500),
@@ -39,23 +41,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--only", default="", help="a part of a row's name")
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--most_judging", type=float, default=worst_case.MOST_JUDGING)
     parser.add_argument("--out", help="write the figures to this JSON file")
     arguments = parser.parse_args()
-    rows = []
+    rows, worst_case.MOST_JUDGING = [], arguments.most_judging
     for name, draw in ROWS.items():
         if arguments.only in name:
-            rows += simulate(name, draw, arguments.repetitions)
+            rows += simulate(name, draw, arguments.repetitions, arguments.draws)
     if arguments.out:
-        files.write_json(arguments.out, {"repetitions": arguments.repetitions, "draws": DRAWS, "rows": rows})
+        files.write_json(arguments.out, {"repetitions": arguments.repetitions, "draws": arguments.draws, "rows": rows})
 
 
-def simulate(name: str, draw: Draw, repetitions: int) -> list[dict[str, Any]]:
+def simulate(name: str, draw: Draw, repetitions: int, draws: int) -> list[dict[str, Any]]:
     """Return a row for each number of queries, and print it; numbers are in per cent."""
     rng = np.random.default_rng(0)
     found: dict[int, list[tuple[float, float, Number, Number]]] = {n: [] for n in QUERIES}
     for _ in range(repetitions):
         true = draw(rng)
-        attacks = [judged(rng.random((len(each), DRAWS), np.float32) < each[:, np.newaxis]) for each in true]
+        attacks = [judged(rng.random((len(each), draws), np.float32) < each[:, np.newaxis]) for each in true]
         after = least_probability(attacks)
         hits = np.stack([attack.hits for attack in attacks])
         for n in QUERIES:
@@ -78,9 +82,9 @@ def judged(hits: np.ndarray) -> Judgement:
 
 def chosen_before(hits: np.ndarray, queries: int) -> np.ndarray:
     """Return the hits [N, draws] that version 1 judged, from hits [attacks, N, draws]."""
-    images, middle = np.arange(hits.shape[1]), DRAWS // 2
+    images, middle, first = np.arange(hits.shape[1]), hits.shape[2] // 2, round(CHOSEN_BEFORE * hits.shape[2])
     if queries > 1:
-        return hits[hits[:, :, :CHOSEN_BEFORE].mean(axis=2).argmin(axis=0), images, CHOSEN_BEFORE:]
+        return hits[hits[:, :, :first].mean(axis=2).argmin(axis=0), images, first:]
     halves = hits[:, :, :middle], hits[:, :, middle:]
     pairs = (halves, halves[::-1])
     return np.concatenate([second[first.mean(axis=2).argmin(axis=0), images] for first, second in pairs], axis=1)

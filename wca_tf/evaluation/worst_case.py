@@ -10,7 +10,7 @@ import math
 import numpy as np
 from scipy import optimize, stats
 
-from wca_tf.evaluation.intervals import Number, all_correct, means_without_draws
+from wca_tf.evaluation.intervals import Number, all_correct, all_correct_by_count, means_without_draws
 from wca_tf.evaluation.judging import Judgement
 
 # Increase it with every change that gives other numbers for the same judgements of attacks.
@@ -109,16 +109,16 @@ def choose(hits: np.ndarray, queries: int) -> Choice:
         hits: [attacks, N, draws], as for `all_correct`.
         queries: n.
     """
-    draws = np.arange(hits.shape[2])
+    draws, total = np.arange(hits.shape[2]), hits.sum(axis=2)
     if queries == 1:
-        parts = [(np.setdiff1d(draws, part), part) for part in np.array_split(draws, min(FOLDS, len(draws)))]
+        parts = np.array_split(draws, min(FOLDS, len(draws)))
     else:
-        parts = [(draws[: -num_judging(queries, len(draws))], draws[-num_judging(queries, len(draws)) :])]
-    found = [_by_draws(hits, choosing, judging) for choosing, judging in parts]
+        parts = [draws[-num_judging(queries, len(draws)) :]]
+    found = [_by_draws(hits[:, :, judging], total) for judging in parts]
     chosen, single = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
     excess = all_correct(chosen, queries).mean() - all_correct(single, queries).mean()
     counts_for_all = excess > 0 and excess > _error_over_draws(chosen, single, queries)
-    numbers = sorted({len(choosing) // share for choosing, _ in parts[:1] for share in SHARES} - {0})
+    numbers = sorted({(len(draws) - len(parts[0])) // share for share in SHARES} - {0})
     regret = _regret(_gains(hits, numbers, queries), numbers, counts_for_all) if numbers else 0.0
     return Choice(single if counts_for_all else chosen, counts_for_all, regret)
 
@@ -133,13 +133,17 @@ def num_judging(queries: int, draws: int) -> int:
     return max(1, min(max(draws // FOLDS, FOLDS * queries // 2), round(MOST_JUDGING * draws)))
 
 
-def _by_draws(hits: np.ndarray, choosing: np.ndarray, judging: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hits [N, judging] under the attack of each image, and under the single attack that is best."""
-    counts = hits[:, :, choosing].sum(axis=2)
+def _by_draws(judging: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hits [N, draws] under the attack of each image, and under the single attack that is best.
+
+    Args:
+        judging: [attacks, N, draws], the hits of the draws that judge.
+        total: [attacks, N], the number of hits of all draws; those that do not judge choose.
+    """
+    counts = total - judging.sum(axis=2)
     order = _best_first(counts)
-    attacks, images = order[counts[order].argmin(axis=0)], np.arange(hits.shape[1])
-    judged = hits[:, :, judging]
-    return judged[attacks, images], judged[order[0]]
+    attacks, images = order[counts[order].argmin(axis=0)], np.arange(judging.shape[1])
+    return judging[attacks, images], judging[order[0]]
 
 
 def _best_first(counts: np.ndarray) -> np.ndarray:
@@ -177,21 +181,28 @@ def _gains(hits: np.ndarray, numbers: list[int], queries: int) -> np.ndarray:
     rotations of the draws.
     """
     attacks, images, draws = hits.shape
-    rows = hits.reshape(-1, draws)
+    total, rows = hits.sum(axis=2), hits.reshape(-1, draws)
     # A probability for each draw tells more than a hit, and costs more.
-    rotations, kind = (FOLDS, np.float32) if hits.dtype == bool else (2, np.float64)
+    rotations = FOLDS if hits.dtype == bool else 2
     turned = [np.roll(np.arange(draws), -(draws * each // rotations)) for each in range(rotations)]
-    choosing = np.zeros((draws, rotations, len(numbers)), kind)
-    for rotation, place in np.ndindex(rotations, len(numbers)):
-        choosing[turned[rotation][: numbers[place]], rotation, place] = 1
-    counts = rows.astype(kind) @ choosing.reshape(draws, -1)  # exact for hits
-    by_rotation = np.moveaxis(counts.reshape(attacks, images, rotations, -1), (2, 3), (0, 1))
     gains = np.zeros((rotations, len(numbers)))
-    for rotation, of_rotation in enumerate(by_rotation):
-        judged = all_correct(rows[:, turned[rotation][numbers[-1] :]], queries).reshape(attacks, images)
-        order = _best_first(of_rotation[-1])
-        for place, count in enumerate(of_rotation):
+    for rotation, counts in enumerate(_counts(rows, turned, numbers).reshape(*gains.shape, attacks, images)):
+        if hits.dtype == bool:
+            judged = all_correct_by_count(draws - numbers[-1], queries)[total - counts[-1].astype(int)]
+        else:
+            judged = all_correct(rows[:, turned[rotation][numbers[-1] :]], queries).reshape(attacks, images)
+        order = _best_first(counts[-1])
+        for place, count in enumerate(counts):
             choice = order[count[order].argmin(axis=0)]
             gains[rotation, place] = np.mean(judged[order[0]] - judged[choice, np.arange(images)])
     mean: np.ndarray = gains.mean(axis=0)
     return mean
+
+
+def _counts(rows: np.ndarray, turned: list[np.ndarray], numbers: list[int]) -> np.ndarray:
+    """Return [rotations * numbers, rows]: the hits [rows, draws] of the first draws of each order in `turned`."""
+    kind = np.float32 if rows.dtype == bool else np.float64  # exact for hits
+    choosing = np.zeros((len(turned) * len(numbers), rows.shape[1]), kind)
+    for place, (order, number) in enumerate((order, number) for order in turned for number in numbers):
+        choosing[place, order[:number]] = 1
+    return choosing @ rows.T.astype(kind)
