@@ -26,13 +26,13 @@ ROWS: dict[str, Draw] = {
     "P = 1, and an attack at 0.99": lambda rng: np.tile([[1.0], [0.99]], 500),
     "P = 1, and an attack at 0.995": lambda rng: np.tile([[1.0], [0.995]], 500),
     "eight, 0.98 to 0.997": lambda rng: rng.uniform(0.98, 0.997, (8, 500)),
-    "eight equal at 0.99": lambda rng: np.full((8, 200), 0.99),
-    "eight equal at 0.75": lambda rng: np.full((8, 200), 0.75),
-    "eight equal, each image its own": lambda rng: np.tile(rng.uniform(0.9, 1, 200), (8, 1)),
-    "eight, 0 to 1": lambda rng: rng.uniform(0, 1, (8, 200)),
-    "eight, 0.5 with deviation 0.04": lambda rng: rng.normal(0.5, 0.04, (8, 200)).clip(0, 1),
-    "0.98 on all, and seven at 0.985": lambda rng: np.tile(0.985 - 0.005 * (np.arange(8) == 3)[:, np.newaxis], 200),
-    "two, 0.99 on half of the images each": lambda rng: 1 - 0.01 * (rng.integers(0, 2, 200) == [[0], [1]]),
+    "eight equal at 0.99": lambda rng: np.full((8, 100), 0.99),
+    "eight equal at 0.75": lambda rng: np.full((8, 100), 0.75),
+    "eight equal, each image its own": lambda rng: np.tile(rng.uniform(0.9, 1, 100), (8, 1)),
+    "eight, 0 to 1": lambda rng: rng.uniform(0, 1, (8, 100)),
+    "eight, 0.5 with deviation 0.04": lambda rng: rng.normal(0.5, 0.04, (8, 100)).clip(0, 1),
+    "0.98 on all, and seven at 0.985": lambda rng: np.tile(0.985 - 0.005 * (np.arange(8) == 3)[:, np.newaxis], 100),
+    "two, 0.99 on half of the images each": lambda rng: 1 - 0.01 * (rng.integers(0, 2, 100) == [[0], [1]]),
 }
 HEADS = ("queries", "truth", "single", "before", "covers", "after", "covers", "mean low", "≤", "above single, in se")
 
@@ -49,8 +49,9 @@ def main() -> None:
     for name, draw in ROWS.items():
         if arguments.only in name:
             rows += simulate(name, draw, arguments.repetitions, arguments.draws)
-    if arguments.out:
-        files.write_json(arguments.out, {"repetitions": arguments.repetitions, "draws": arguments.draws, "rows": rows})
+            told = {"repetitions": arguments.repetitions, "draws": arguments.draws, "rows": rows}
+            if arguments.out:
+                files.write_json(arguments.out, told)
 
 
 def simulate(name: str, draw: Draw, repetitions: int, draws: int) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def simulate(name: str, draw: Draw, repetitions: int, draws: int) -> list[dict[s
             before = judged(chosen_before(hits, n)).n_query_accuracy(n)
             truth, single = (true**n).min(axis=0).mean(), (true**n).mean(axis=1).min()
             found[n].append((truth, single, before, after.n_query_accuracy(n)))
-    print(f"{name}\n  " + "  ".join(HEADS))
+    print(f"{name}\n  " + "  ".join(HEADS), flush=True)
     rows = [{"case": name, "queries": n, **summary(found[n])} for n in QUERIES]
     for row in rows:
         print("  " + "  ".join(f"{row[key]:{len(head)}.4g}" for key, head in zip(list(row)[1:], HEADS, strict=True)))

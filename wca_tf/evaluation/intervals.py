@@ -9,6 +9,7 @@ from scipy import stats
 JACKKNIFE_GROUPS = 20
 # With fewer independent parts, the luck that the images of a part share is not well known.
 FEW_PARTS = 10
+QUANTILE = float(stats.norm.ppf(0.975))  # of 95 % intervals
 
 Number = dict[str, float]
 
@@ -29,7 +30,7 @@ def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number
         {'value': 0.75, 'low': 0.301, 'high': 0.954}
     """
     count, mean = len(values) / design_effect, float(np.mean(values))
-    z = float(stats.norm.ppf(0.975))
+    z = QUANTILE
     centre = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
     half_width = z / (1 + z**2 / count) * math.sqrt(mean * (1 - mean) / count + z**2 / (4 * count**2))
     low, high = max(0.0, centre - half_width), min(1.0, centre + half_width)
@@ -174,8 +175,13 @@ def design_effect_of_blocks(values: np.ndarray, blocks: np.ndarray) -> float:
     between = count / (count - 1) * float(np.sum(deviations**2)) / len(values) ** 2
     largest = float(np.sum(sizes**2)) / len(values)  # of blocks whose images are all alike
     found = ((count - 1) * between / independent + (1 + largest) / 2) / count
-    few = float(stats.t.ppf(0.975, max(count, FEW_PARTS) - 1) / stats.norm.ppf(0.975)) ** 2
+    few = (_quantile_of_student(max(count, FEW_PARTS) - 1) / QUANTILE) ** 2
     return few * min(max(found, 1 / few), largest)
+
+
+@functools.cache
+def _quantile_of_student(freedom: int) -> float:
+    return float(stats.t.ppf(0.975, freedom))
 
 
 def _design_effect(variance: float, values: np.ndarray) -> float:
@@ -207,7 +213,7 @@ def mean_difference(differences: np.ndarray, design_effect: float = 1.0, varianc
         return {"value": mean, "low": -1.0, "high": 1.0}
     spread = (float(np.sum((differences - mean) ** 2)) + 2) / (count + 1)
     error = math.sqrt(spread * design_effect / count + variance)
-    half_width = float(stats.norm.ppf(0.975)) * error
+    half_width = QUANTILE * error
     return {"value": mean, "low": max(mean - half_width, -1.0), "high": min(mean + half_width, 1.0)}
 
 

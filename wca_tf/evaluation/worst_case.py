@@ -8,9 +8,9 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize
 
-from wca_tf.evaluation.intervals import Number, all_correct, all_correct_by_count, means_without_draws
+from wca_tf.evaluation.intervals import QUANTILE, Number, all_correct, all_correct_by_count, means_without_draws
 from wca_tf.evaluation.judging import Judgement
 
 # Increase it with every change that gives other numbers for the same judgements of attacks.
@@ -156,7 +156,7 @@ def _error_over_draws(hits: np.ndarray, others: np.ndarray, queries: int) -> flo
     if hits.shape[1] < 2:
         return math.inf
     differences = means_without_draws(hits, queries) - means_without_draws(others, queries)
-    return float(stats.norm.ppf(0.975)) * math.sqrt((len(differences) - 1) * np.var(differences))
+    return QUANTILE * math.sqrt((len(differences) - 1) * np.var(differences))
 
 
 def _regret(gains: np.ndarray, numbers: list[int], single: bool) -> float:
@@ -205,4 +205,4 @@ def _counts(rows: np.ndarray, turned: list[np.ndarray], numbers: list[int]) -> n
     choosing = np.zeros((len(turned) * len(numbers), rows.shape[1]), kind)
     for place, (order, number) in enumerate((order, number) for order in turned for number in numbers):
         choosing[place, order[:number]] = 1
-    return choosing @ rows.T.astype(kind)
+    return choosing @ rows.astype(kind).T
