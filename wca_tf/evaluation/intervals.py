@@ -158,23 +158,26 @@ def design_effect_of_blocks(values: np.ndarray, blocks: np.ndarray) -> float:
     """Return the design effect of a mean over blocks of images, 1 or more.
 
     It is the variance of the mean, divided by its variance for as many independent images. The first variance is that
-    of cluster sampling, with one more block that shares half of its variance. It is made larger for few blocks, as
-    Student's t distribution requires. No block counts for less than one image: that is the largest design effect.
+    of cluster sampling, with one more block whose images share half of their luck. It is at most that of blocks whose
+    images are all alike. Then it is made larger for few blocks, as Student's t distribution requires for nine degrees
+    of freedom or more.
 
     Args:
         values: [N].
         blocks: whole numbers [N]; the values of images with the same number depend on each other. With fewer than two
-            blocks, or without differences between images, nothing tells how much, and the design effect is 1.
+            blocks, the design effect is 1. Where all values are equal, nothing but the one more block counts.
     """
     _, places, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
     count = len(sizes)
-    independent = float(np.var(values)) / len(values)
-    if count in (1, len(values)) or independent == 0:
+    if count in (1, len(values)):
         return 1.0
-    deviations = np.bincount(places, weights=values - values.mean())  # of the sum over each block
-    between = count / (count - 1) * float(np.sum(deviations**2)) / len(values) ** 2
     largest = float(np.sum(sizes**2)) / len(values)  # of blocks whose images are all alike
-    found = ((count - 1) * between / independent + (1 + largest) / 2) / count
+    found = one_more = (1 + largest) / 2
+    if (values != values[0]).any():
+        deviations = np.bincount(places, weights=values - values.mean())  # of the sum over each block
+        between = count / (count - 1) * float(np.sum(deviations**2)) / len(values) ** 2
+        independent = float(np.var(values)) / len(values)
+        found = ((count - 1) * between / independent + one_more) / count
     few = (_quantile_of_student(max(count, FEW_PARTS) - 1) / QUANTILE) ** 2
     return few * min(max(found, 1 / few), largest)
 
