@@ -326,7 +326,8 @@ def test_intervals_of_clean_images_allow_for_noise_that_they_share(tmp_path):
 
     results = run(RandomNetTarget(logits), tmp_path, images, labels, attacks="fgsm", epsilons="0.001")
     clean, attacked = (entry["n_query_accuracy"]["100"] for entry in (results["clean"], results["attacks"][0]))
-    assert clean == attacked and clean["value"] == 1 and clean["low"] < 0.5
+    assert clean["value"] == attacked["value"] == 1
+    assert attacked["low"] < clean["low"] < 0.5  # images that were attacked together share the luck of the attack too
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -70,11 +70,11 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
         keys = {"name", "norm", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion"}
-        keys |= {"found", "generations", "seconds"}
+        keys |= {"found", "generations", "parts", "seconds"}
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:
-        assert set(worst) == {"norm", "epsilon", "expected_accuracy", "n_query_accuracy"}
+        assert set(worst) == {"norm", "epsilon", "expected_accuracy", "n_query_accuracy", "algorithm"}
         assert worst["n_query_accuracy"]["1"] == worst["expected_accuracy"]
 
 

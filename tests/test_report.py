@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import html.parser
 import json
@@ -18,12 +19,14 @@ from wca_tf.attacks.radii import Radius
 from wca_tf.data.examples import Examples
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.measures.attacks import trials_of
+from wca_tf.evaluation.measures.attacks import Attacks, trials_of
 from wca_tf.evaluation.measures.planted_examples import checked_radius
 from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report import commands, figures
 from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
+from wca_tf.evaluation.report.sections import UPPER_BOUND
+from wca_tf.evaluation.report.table import attack_table
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs.config import TrainConfig
@@ -121,6 +124,17 @@ def parts(evaluated, trained):
     return json.loads((directory / "results.json").read_text()), outcomes, examples, load_model(trained / "model.keras")
 
 
+def test_an_upper_bound_is_called_one_in_table_page_and_card(parts, tmp_path):
+    results, *others = parts
+    assert "≤" not in attack_table(results)
+    changed = copy.deepcopy(results)
+    changed["worst_case"][0]["n_query_accuracy"]["100"] |= {"value": 0.652, "upper_bound": True}
+    write(tmp_path, changed, *others)
+    page, card = ((tmp_path / name).read_text() for name in ("report.html", "model_card.md"))
+    assert "≤\u00a065.2" in attack_table(changed) and "≤\u00a065.2" in page and "| ≤ 65.2 [" in card
+    assert UPPER_BOUND in page and UPPER_BOUND in card and UPPER_BOUND in Attacks().lines(changed)
+
+
 @pytest.fixture
 def page(evaluated):
     return Page(evaluated[1] / "report.html")
@@ -174,6 +188,7 @@ def test_the_table_shows_the_numbers_of_results_json(evaluated, page):
         assert [row[:8] for row in block[:-1]] == [expected_row(attack) for attack in attacks]
         assert [row[8] for row in block[:-1]] == [f"{attack['seconds']:.1f}" for attack in attacks]
         assert block[-1][:4] == ["worst case", "per image", "–", shown(worst["expected_accuracy"])]
+        assert block[-1][5:7] == [percent(worst["n_query_accuracy"][n]) for n in ("10", "100")]
     free = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     assert [row[:8] for row in page.rows["free"][1:]] == [expected_row(attack) for attack in free]
     for row, attack in zip(page.rows["free"][1:], free, strict=True):
@@ -328,7 +343,9 @@ def test_the_card_has_the_worst_case_with_its_interval(evaluated):
     results, directory = evaluated
     card = (directory / "model_card.md").read_text()
     for worst in results["worst_case"]:
-        assert f"| {shown(worst['expected_accuracy'])} (4 attacks) |" in card
+        assert (
+            f"| {shown(worst['expected_accuracy'])} (4 attacks) | {shown(worst['n_query_accuracy']['100'])} |" in card
+        )
     assert shown(results["clean"]["accuracy"]) in card and results["model"]["sha256"] in card
     assert "white box" in card and "at most ε in l∞; ε was 8/255, 0.3." in card
 

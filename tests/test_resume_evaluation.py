@@ -505,6 +505,19 @@ def test_a_report_that_was_removed_is_made_again(started, tmp_path, contents):
     assert (report / "report.html").exists() and contents(report / "records") == before
 
 
+@pytest.mark.parametrize("row", ["worst_case", "attacks"])
+def test_a_worst_case_of_older_code_is_made_again_from_the_records(started, tmp_path, contents, row):
+    """Older rows lack a key. Their attacks are not run again."""
+    report = shutil.copytree(started[1], tmp_path / "copy")
+    before, results = contents(report / "records"), json.loads((report / "results.json").read_text())
+    for each in results[row]:
+        del each["algorithm" if row == "worst_case" else "parts"]
+        each["expected_accuracy"]["value"] = 0.99
+    (report / "results.json").write_text(json.dumps(results))
+    assert without_seconds(go_on(report)) == without_seconds(started[0])
+    assert contents(report / "records") == before
+
+
 def test_radii_of_two_norms_stand_side_by_side(started, tmp_path):
     """Each has rows and a worst case of its own, also where the radii are the same number."""
     report = shutil.copytree(started[1], tmp_path / "both_norms")

@@ -16,7 +16,7 @@ from wca_tf.evaluation.intervals import Number
 from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.outcomes import stored_worst_case
 from wca_tf.evaluation.report.commands import epsilon_text
-from wca_tf.evaluation.report.sections import NORM_NAMES
+from wca_tf.evaluation.report.sections import NORM_NAMES, UPPER_BOUND
 
 # The paper's protocol: PGD whose gradient averages over draws, judged by one draw for each image.
 PROTOCOL = "pgd"
@@ -172,6 +172,8 @@ def _group(data: str, evaluations: list[Evaluation], names: list[str], radius: R
     for row, evaluation in zip(rows, evaluations, strict=True):
         if not row.own and (own := _protocol(evaluation.results)) and any(row.own for row in rows):
             notes.append(f"not attacked by the attack of its authors, {own}: {row.net}")
+    if any("upper_bound" in number for row in rows for number in (row.worst_case, row.queries)):
+        notes.append(UPPER_BOUND)
     return Group(data, radius, rows, notes)
 
 

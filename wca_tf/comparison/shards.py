@@ -48,6 +48,8 @@ def _merged(parts: list[Evaluation]) -> Evaluation:
         if _attacks(part) != attacks:
             raise InputError(f"expected the same attacks, by the same code, in {part.path} as in {parts[0].path}")
     arrays = {name: _joined(name, [part.arrays[name] for part in parts]) for name in parts[0].arrays}
+    if arrays["index"].tolist() != list(range(len(arrays["index"]))):
+        raise InputError(f"expected parts of {parts[0].path} and others by the same code: images are missing or twice")
     clean, *attacked = (each.numbers() for each in stored_judgements(arrays, list(range(1 + len(attacks)))))
     rows = [{**row, **numbers} for row, numbers in zip(attacks, attacked, strict=True)]
     whole: dict[str, Any] = {name: value for name, value in results.items() if name != "shard"}

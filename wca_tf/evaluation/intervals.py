@@ -1,11 +1,15 @@
 """Means over images, with 95 % intervals. The images are a random choice, and may share the draws of their noise."""
 
+import functools
 import math
 
 import numpy as np
 from scipy import stats
 
 JACKKNIFE_GROUPS = 20
+# With fewer independent parts, the luck that the images of a part share is not well known.
+FEW_PARTS = 10
+QUANTILE = float(stats.norm.ppf(0.975))  # of 95 % intervals
 
 Number = dict[str, float]
 
@@ -26,7 +30,7 @@ def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number
         {'value': 0.75, 'low': 0.301, 'high': 0.954}
     """
     count, mean = len(values) / design_effect, float(np.mean(values))
-    z = float(stats.norm.ppf(0.975))
+    z = QUANTILE
     centre = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
     half_width = z / (1 + z**2 / count) * math.sqrt(mean * (1 - mean) / count + z**2 / (4 * count**2))
     low, high = max(0.0, centre - half_width), min(1.0, centre + half_width)
@@ -44,8 +48,7 @@ def all_correct(hits: np.ndarray, queries: int) -> np.ndarray:
     """
     draws = hits.shape[1]
     if hits.dtype == bool:
-        correct, left = hits.sum(axis=1)[:, np.newaxis], np.arange(queries)
-        return np.prod(np.clip(correct - left, 0, None) / np.maximum(draws - left, 1), axis=1)
+        return all_correct_by_count(draws, queries)[hits.sum(axis=1)]
     # The elementary symmetric polynomials of the first draws, each over its number of terms.
     means = np.zeros((len(hits), queries + 1))
     means[:, 0] = 1
@@ -54,6 +57,15 @@ def all_correct(hits: np.ndarray, queries: int) -> np.ndarray:
         before, with_draw = means[:, count], means[:, count - 1] * hits[:, draw - 1 : draw]
         means[:, count] = before * (draw - count) / draw + with_draw * count / draw
     return means[:, queries]
+
+
+@functools.cache
+def all_correct_by_count(draws: int, queries: int) -> np.ndarray:
+    """Return [draws + 1]: `all_correct` of an image with 0, 1, ... hits."""
+    correct, left = np.arange(draws + 1)[:, np.newaxis], np.arange(queries)
+    shares: np.ndarray = np.prod(np.clip(correct - left, 0, None) / np.maximum(draws - left, 1), axis=1)
+    shares.setflags(write=False)  # every caller gets the same array
+    return shares
 
 
 def design_effect_of_a_draw(hits: np.ndarray) -> float:
@@ -102,10 +114,20 @@ def variance_over_draws(hits: np.ndarray, queries: int = 1, shared_noise: bool =
     """
     if hits.shape[1] < 2:
         return 0.0
-    groups = np.array_split(np.arange(hits.shape[1]), min(JACKKNIFE_GROUPS, hits.shape[1]))
-    means = [all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups]
+    means = means_without_draws(hits, queries)
     least = [_min_variance(hits, queries), _variance_of_an_unseen_miss(hits, queries) if shared_noise else 0.0]
     return max(float((len(means) - 1) * np.var(means)), *least)
+
+
+def means_without_draws(hits: np.ndarray, queries: int) -> np.ndarray:
+    """Return the mean of P(correct)ⁿ without each group of draws, for a jackknife; arguments as for `all_correct`."""
+    draws = hits.shape[1]
+    groups = np.array_split(np.arange(draws), min(JACKKNIFE_GROUPS, draws))
+    if hits.dtype != bool:
+        return np.array([all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups])
+    counts = hits.sum(axis=1)
+    left = [(draws - len(group), counts - hits[:, group].sum(axis=1)) for group in groups]
+    return np.array([all_correct_by_count(number, queries)[count].mean() for number, count in left])
 
 
 def _variance_of_an_unseen_miss(hits: np.ndarray, queries: int) -> float:
@@ -136,22 +158,33 @@ def design_effect_of_blocks(values: np.ndarray, blocks: np.ndarray) -> float:
     """Return the design effect of a mean over blocks of images, 1 or more.
 
     It is the variance of the mean, divided by its variance for as many independent images. The first variance is that
-    of cluster sampling. It is made larger for few blocks, as Student's t distribution requires.
+    of cluster sampling, with one more block whose images share half of their luck. It is at most that of blocks whose
+    images are all alike. Then it is made larger for few blocks, as Student's t distribution requires for nine degrees
+    of freedom or more.
 
     Args:
         values: [N].
         blocks: whole numbers [N]; the values of images with the same number depend on each other. With fewer than two
-            blocks, the design effect is 1.
+            blocks, the design effect is 1. Where all values are equal, nothing but the one more block counts.
     """
-    numbers, places = np.unique(blocks, return_inverse=True)
-    count = len(numbers)
-    independent = float(np.var(values)) / len(values)
-    if count in (1, len(values)) or independent == 0:
+    _, places, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
+    count = len(sizes)
+    if count in (1, len(values)):
         return 1.0
-    deviations = np.bincount(places, weights=values - values.mean())  # of the sum over each block
-    between = count / (count - 1) * float(np.sum(deviations**2)) / len(values) ** 2
-    few = float(stats.t.ppf(0.975, count - 1) / stats.norm.ppf(0.975)) ** 2
-    return max(few * between / independent, 1.0)
+    largest = float(np.sum(sizes**2)) / len(values)  # of blocks whose images are all alike
+    found = one_more = (1 + largest) / 2
+    if (values != values[0]).any():
+        deviations = np.bincount(places, weights=values - values.mean())  # of the sum over each block
+        between = count / (count - 1) * float(np.sum(deviations**2)) / len(values) ** 2
+        independent = float(np.var(values)) / len(values)
+        found = ((count - 1) * between / independent + one_more) / count
+    few = (_quantile_of_student(max(count, FEW_PARTS) - 1) / QUANTILE) ** 2
+    return few * min(max(found, 1 / few), largest)
+
+
+@functools.cache
+def _quantile_of_student(freedom: int) -> float:
+    return float(stats.t.ppf(0.975, freedom))
 
 
 def _design_effect(variance: float, values: np.ndarray) -> float:
@@ -183,19 +216,22 @@ def mean_difference(differences: np.ndarray, design_effect: float = 1.0, varianc
         return {"value": mean, "low": -1.0, "high": 1.0}
     spread = (float(np.sum((differences - mean) ** 2)) + 2) / (count + 1)
     error = math.sqrt(spread * design_effect / count + variance)
-    half_width = float(stats.norm.ppf(0.975)) * error
+    half_width = QUANTILE * error
     return {"value": mean, "low": max(mean - half_width, -1.0), "high": min(mean + half_width, 1.0)}
 
 
 def percent(value: Number | float | None) -> str:
     """Return a share, or a number of results.json, in per cent with one decimal; a dash for `None`, which is not known.
 
+    The number of a worst case that is only an upper bound has the sign ≤, and a space where no line ends.
+
     Examples:
         >>> percent(0.1234), percent({"value": 1.0}), percent(None)
         ('12.3', '100.0', '–')
     """
     share = value["value"] if isinstance(value, dict) else value
-    return "–" if share is None else f"{100 * share:.1f}"
+    sign = "≤\u00a0" if isinstance(value, dict) and "upper_bound" in value else ""
+    return "–" if share is None else f"{sign}{100 * share:.1f}"
 
 
 def distance_text(distance: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The four numbers of a stochastic classifier, each with a 95 % interval, and their worst case over attacks.
+"""The four numbers of a stochastic classifier, each with a 95 % interval.
 
 accuracy            one draw per image: the paper's protocol
 expected_accuracy   mean of P(correct), exact up to a stated error: the mean accuracy of a single query
@@ -40,9 +40,6 @@ JUDGING_ALGORITHM = 5  # with 4 equal logits counted as right where the label co
 # The number of draws that estimate P(correct) of a net with noise before its last layer. The 95 % half-width is then
 # 0.07 or less.
 ESTIMATING_DRAWS = 200
-# The share of these that chooses a worst case for P(correct)ⁿ, n > 1. More than 100 must be left, with a margin for the
-# jackknife.
-CHOOSING_SHARE = 0.4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +77,11 @@ class Judgement:
     def shared_noise(self) -> bool:
         """Whether images may share the noise of a draw: then they are in blocks."""
         return len(np.unique(self.blocks)) < len(self.blocks)
+
+    @property
+    def parts(self) -> int | None:
+        """The number of blocks, whose draws are independent; `None` where each image is its own."""
+        return len(np.unique(self.blocks)) if self.shared_noise else None
 
     def numbers(self) -> dict[str, Any]:
         """Return the four numbers as in results.json; noise_free_accuracy is `None` where no such net is known."""
@@ -138,20 +140,6 @@ class Judgement:
     def concatenate(cls, parts: list["Judgement"]) -> "Judgement":
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
-
-@dataclasses.dataclass(frozen=True)
-class WorstByDraws(Judgement):
-    """The judgement of a worst case over attacks, whose P(correct) is estimated from draws; see `least_probability`.
-
-    Attributes:
-        queried: [N, draws], hits for P(correct)ⁿ with n > 1.
-    """
-
-    queried: np.ndarray
-
-    def hits_for(self, queries: int) -> np.ndarray:
-        return self.hits if queries == 1 else self.queried
 
 
 def judge(
@@ -250,46 +238,3 @@ def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.
     else:
         noise = tf.matmul(draw, scale, transpose_b=True)
     return mean, mean + noise, margins.z_margin(mean, batch.labels, target.difference_scale(features))
-
-
-def least_probability(judgements: list[Judgement]) -> Judgement:
-    """Return the judgement of each image in the worst case: under the attack with the lowest P(correct).
-
-    An attack is never judged by the draws that chose it. Where P(correct) is estimated from draws, the first half of
-    them chooses the attack that the second half judges. The second half chooses the attack that the first half judges.
-    P(correct)ⁿ for n > 1 cannot be of both halves together: an image whose halves choose the same attack would count
-    more than others. There `CHOOSING_SHARE` of the draws chooses the attack, and all others judge it.
-
-    Args:
-        judgements: the judgements of the same images under each attack, by the same number of draws.
-    """
-    stacked = {
-        field.name: np.stack([getattr(judgement, field.name) for judgement in judgements])
-        for field in dataclasses.fields(Judgement)
-    }
-    chosen = stacked["probability_correct"].argmin(axis=0)
-    least = {name: values[chosen, np.arange(len(chosen))] for name, values in stacked.items()}
-    if judgements[0].draws:
-        hits = _chosen_on_halves(stacked["hits"])
-        # `correct` is of one draw. Any of these draws will do: the other half of the draws chose its attack.
-        least |= {"hits": hits, "probability_correct": hits.mean(axis=1), "correct": hits[:, -1]}
-        least |= {"queried": _chosen_on_first(stacked["hits"])}
-    kind = WorstByDraws if judgements[0].draws else Judgement
-    return kind(**{**least, "blocks": stacked["blocks"][-1]})  # the last is of an attack, if there is one
-
-
-def _chosen_on_first(hits: np.ndarray) -> np.ndarray:
-    """Return hits [N, others] from hits [attacks, N, J]: of the attack that the first `CHOOSING_SHARE` chooses."""
-    first = round(CHOOSING_SHARE * hits.shape[2])
-    return hits[hits[:, :, :first].mean(axis=2).argmin(axis=0), np.arange(hits.shape[1]), first:]
-
-
-def _chosen_on_halves(hits: np.ndarray) -> np.ndarray:
-    """Return hits [N, J] from hits [attacks, N, J]: each half under the attack that the other half chooses."""
-    images, middle = np.arange(hits.shape[1]), hits.shape[2] // 2
-    first, second = hits[:, :, :middle], hits[:, :, middle:]
-    judged = [
-        judging[choosing.mean(axis=2).argmin(axis=0), images]
-        for judging, choosing in ((first, second), (second, first))
-    ]
-    return np.concatenate(judged, axis=1)

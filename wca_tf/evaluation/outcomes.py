@@ -11,7 +11,8 @@ import numpy as np
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.evaluation.judging import Judgement, least_probability
+from wca_tf.evaluation.judging import Judgement
+from wca_tf.evaluation.worst_case import least_probability
 
 # The number of adversarial images that are kept for the report.
 GALLERY = 8

@@ -28,6 +28,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
+from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import (
     RECORDS,
@@ -45,7 +46,7 @@ from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, f
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import per_example_arrays
 from wca_tf.evaluation.report.page import write_report
-from wca_tf.evaluation.trials import BLOCK_SIZE, Settings, shard_of
+from wca_tf.evaluation.trials import Settings
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
@@ -219,16 +220,17 @@ def _evaluate(
         print(f"{report} has this evaluation; nothing to do")
         return stored
     number, parts = config.parsed_shard
-    if parts > (most := -(-len(examples) // BLOCK_SIZE)):
+    least = smallest_part(len(examples))
+    if parts > (most := -(-len(examples) // least)):
         raise InputError(
-            f"expected --shard of at most {most} parts, as a part has {BLOCK_SIZE} images or more; "
+            f"expected --shard of at most {most} parts, as a part has {least} images or more; "
             f"received {config.shard} of {len(examples)} images"
         )
-    part = shard_of(len(examples), number, parts)
+    part, block = shard_of(len(examples), number, parts), block_size(len(examples))
     examples = examples.take(part)
     if config.shard:
         described = {**described, "shard": {"number": number, "parts": parts}}
-    settings = Settings(config.seed, config.batch_size, part.start)
+    settings = Settings(config.seed, config.batch_size, part.start, block)
     attacked = _attacked(target, model, config)
     evaluation = Evaluation(target, attacked, model, examples, config, settings, report, stored or {})
     for measure in every:

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from wca_tf.evaluation.intervals import mean_with_interval
-from wca_tf.evaluation.judging import Judgement, least_probability
+from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.outcomes import Outcome
+from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM, least_probability
 
 
 def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
                 "norm": norm,
                 "epsilon": epsilon,
                 **{name: worst[name] for name in ("expected_accuracy", "n_query_accuracy")},
+                "algorithm": WORST_CASE_ALGORITHM,
             }
             for norm, epsilon in radii
             for worst in [worst_case(outcomes, norm, epsilon).numbers()]
@@ -50,6 +52,7 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         "distortion": {norm: _distortion(getattr(outcome, norm), outcome.found) for norm in ("linf", "l2", "l0")},
         "found": None if np.isnan(outcome.found).any() else mean_with_interval(outcome.found),
         "generations": None,
+        "parts": outcome.judgement.parts,
         "seconds": round(outcome.seconds, 2),
     }
     if not np.isnan(outcome.generations).any():

@@ -23,6 +23,7 @@ from wca_tf.core.seeds import fold_in, make_seed, uniform_by_index
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.distribution.progress import progress_bar
+from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
 from wca_tf.evaluation.judging import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
 from wca_tf.nets.targets import AnyTarget
@@ -36,9 +37,6 @@ FORWARD = 0.35
 SAVE_EVERY = 2.0  # seconds
 # Folded into the evaluation's seed, a number for each use (2 is judging.JUDGING_DRAW, 4 is fixed_draws.KNOWN_DRAW).
 ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
-# The number of images that are attacked with the same draws. It applies to noise before the head, where an image cannot
-# have its own draws.
-BLOCK_SIZE = 20
 CLEAN_ALGORITHM = 2  # 1 had no interval for judging draws that images share
 
 
@@ -111,12 +109,14 @@ class Settings:
     Attributes:
         seed: decides random starts and draws.
         batch_size: number of images that are attacked at a time.
-        first: the number of the first image, a multiple of `BLOCK_SIZE`; above 0 for a part of the images.
+        first: the number of the first image, a multiple of `block_size`; above 0 for a part of the images.
+        block_size: the number of images that share draws; see `blocks.block_size`.
     """
 
     seed: int = 0
     batch_size: int = 100
     first: int = 0
+    block_size: int = BLOCK_SIZE
 
 
 def run_attacks(
@@ -142,7 +142,7 @@ def run_attacks(
     """
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
-    stored = [_stored(records, trial) for trial in trials]
+    stored = [_stored(records, trial, None if target.own_draws else settings) for trial in trials]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
     if min(images_left, default=0) < 0:
         most = max(len(outcome) for outcome in stored if outcome)
@@ -181,10 +181,22 @@ def _loaded(trials: list[Trial]) -> list[Trial]:
     return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
 
 
-def _stored(records: Path, trial: Trial) -> Outcome | None:
-    """Return the record of an attack if it has the same options and algorithms, else `None`."""
+def _stored(records: Path, trial: Trial, shared: Settings | None) -> Outcome | None:
+    """Return the record of an attack if it has the same options and algorithms, else `None`.
+
+    `shared` are the settings where images share draws: then the same images must have shared them.
+    """
     outcome = load_outcome(records, trial.name, trial.epsilon, trial.algorithms)
-    return outcome if outcome and trial.made(outcome.config) else None
+    if not outcome or not trial.made(outcome.config):
+        return None
+    numbers = np.arange(len(outcome))
+    same = not shared or np.array_equal(outcome.judgement.blocks, _blocks(trial, numbers + shared.first, shared))
+    return outcome if same else None
+
+
+def _blocks(trial: Trial, indices: np.ndarray, settings: Settings) -> np.ndarray:
+    """Return the block of each image [N]. Clean images share no draws of an attack: they are one block."""
+    return indices // settings.block_size if trial.attack else np.zeros(len(indices), np.int64)
 
 
 def _attack_all(
@@ -202,7 +214,7 @@ def _attack_all(
     progress.set_description(described[0] + radius)  # shown at once: a batch may take minutes
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
-    size = settings.batch_size if nets[0].own_draws else _size_in_blocks(settings.batch_size)
+    size = settings.batch_size if nets[0].own_draws else size_in_blocks(settings.batch_size, settings.block_size)
     for batch in _padded_batches(examples, size, done, settings.first):
         part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
@@ -227,7 +239,7 @@ def _attack_batch(
     seed = attacking_seed = make_seed(settings.seed)
     own_draws = attacked.own_draws
     if not own_draws:  # only images of a block share the draws of an attack, so that luck averages out over blocks
-        attacking_seed = fold_in(seed, BLOCK, indices[0] // BLOCK_SIZE)
+        attacking_seed = fold_in(seed, BLOCK, indices[0] // settings.block_size)
     started = time.monotonic()
     made, still, wanted = Perturbed(images, {}), None, None
     if attack:
@@ -238,9 +250,8 @@ def _attack_batch(
         )
     adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
-    if not target.own_draws:  # clean images share no draws of an attack: they are one block
-        blocks = indices.numpy() // BLOCK_SIZE if attack else np.zeros(len(images), np.int64)
-        judgement = dataclasses.replace(judgement, blocks=blocks)
+    if not target.own_draws:
+        judgement = dataclasses.replace(judgement, blocks=_blocks(trial, indices.numpy(), settings))
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
     change = adversarial - images
@@ -267,23 +278,6 @@ def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, see
     uniform = uniform_by_index(fold_in(seed, WANTED_CLASS), indices, (1,))[:, 0]
     offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
     return (labels + offset) % num_classes
-
-
-def shard_of(count: int, number: int, parts: int) -> slice:
-    """Return the images of a part of `count` images. The parts are whole blocks, as equal as blocks allow.
-
-    Examples:
-        >>> [shard_of(90, number, 2) for number in (1, 2)]
-        [slice(0, 40, None), slice(40, 90, None)]
-    """
-    blocks = -(-count // BLOCK_SIZE)
-    bounds = [min(count, blocks * each // parts * BLOCK_SIZE) for each in (number - 1, number)]
-    return slice(*bounds)
-
-
-def _size_in_blocks(batch_size: int) -> int:
-    """Return the largest batch size of at most `batch_size` that divides `BLOCK_SIZE`."""
-    return next(size for size in range(min(batch_size, BLOCK_SIZE), 0, -1) if BLOCK_SIZE % size == 0)
 
 
 def _padded_batches(

@@ -7,7 +7,7 @@ from typing import Any
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
-from wca_tf.evaluation.intervals import Number
+from wca_tf.evaluation.intervals import Number, percent
 from wca_tf.evaluation.report.page import escape_markdown
 
 NO_PAPER = "In %, ± the 95 % half-width."  # the legend of a table without numbers of the paper
@@ -31,7 +31,7 @@ class Cell:
         """Return the cell as a reader sees it: 50.0 ± 4.4 (71.4), numbers in %."""
         if self.text:
             return self.text
-        parts = [] if self.measured is None else [f"{100 * self.measured['value']:.1f}{self._half_width()}"]
+        parts = [] if self.measured is None else [percent(self.measured) + self._half_width()]
         return " ".join(parts + ([] if self.paper is None else [f"({100 * self.paper:.1f})"])) or "–"
 
     def _half_width(self) -> str:

@@ -8,8 +8,10 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
+from wca_tf.evaluation.report.sections import notes
 from wca_tf.evaluation.summary import summarise
 from wca_tf.evaluation.trials import Trial, check_attacks, run_attacks
+from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM
 from wca_tf.runs.model_dir import ModelDirectory
 
 
@@ -44,7 +46,9 @@ class Attacks(Measure):
         """
         if not all(_is_known(row, config) for row in stored["attacks"]):
             return False
-        if not all("n_query_accuracy" in worst for worst in stored.get("worst_case", [])):  # older code made them
+        if any(worst.get("algorithm") != WORST_CASE_ALGORITHM for worst in stored.get("worst_case", [])):
+            return False
+        if not all("parts" in row for row in stored["attacks"]):  # of older code, with other blocks of images
             return False
         done = {(row["name"], row["epsilon"]): row["config"] for row in stored["attacks"]}
         return all(trial.made(done.get((trial.name, trial.epsilon))) for trial in _merge(stored["attacks"], config))
@@ -63,6 +67,9 @@ class Attacks(Measure):
                 for row in rows
             )
         )
+
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        return notes(results)
 
 
 def trials_of(config: EvaluateConfig) -> list[Trial]:

@@ -21,13 +21,14 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.intervals import Number, mean_with_interval, percent
-from wca_tf.evaluation.judging import QUERIES, Judgement, least_probability
+from wca_tf.evaluation.judging import QUERIES, Judgement
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.smoothing_votes import smoothing_rows
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.evaluation.report.sections import NORM_NAMES, Panel, ReportSection
+from wca_tf.evaluation.worst_case import least_probability
 from wca_tf.gaussian.certificates import (
     deterministic_certificate,
     gaussian_shift_certificate,

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.intervals import Number
+from wca_tf.evaluation.intervals import FEW_PARTS, Number
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.commands import epsilon_text
@@ -15,6 +15,7 @@ from wca_tf.evaluation.report.figures import Stroke
 
 MAX_QUERIES = 1000
 NORM_NAMES = {"linf": "l∞", "l2": "l2"}
+UPPER_BOUND = "≤: an upper bound. More draws would choose better attacks for some images."
 Legend = list[tuple[str, Stroke]]
 
 
@@ -59,7 +60,22 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
                 "attacks": attacks,
                 "paper": min(paper, key=lambda attack: attack["accuracy"]["value"], default=None),
                 "worst": worst["expected_accuracy"],
+                "queries": worst["n_query_accuracy"],
             }
+        )
+    return found
+
+
+def notes(results: dict[str, Any]) -> list[str]:
+    """Return a line for each thing that the numbers of this evaluation leave out."""
+    worst = [number for row in results["worst_case"] for number in row["n_query_accuracy"].values()]
+    bounds = any("upper_bound" in number for number in worst)
+    parts = [row["parts"] for row in results["attacks"] if row.get("parts")]
+    found = [UPPER_BOUND] if bounds else []
+    if parts and min(parts) < FEW_PARTS:
+        found.append(
+            f"The images were attacked in {min(parts)} part{'s' * (min(parts) != 1)} that share draws, fewer than "
+            f"{FEW_PARTS}: intervals leave out some of the luck of these draws."
         )
     return found
 
