@@ -102,10 +102,11 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
 def announce(turn: int | tf.Tensor, more: tf.Tensor) -> None:
     """Say, in a graph that counts, which attack of a cascade begins, and how many images more than before are in play.
 
-    Replicas add their images, where one value would replace another's.
+    Replicas add their images: one's value would replace another's.
     """
     if _tracing.counts:
-        assign(TURN, turn)
+        with tf.control_dependencies([more]):  # a graph would run what waits for nothing at its start
+            assign(TURN, turn)
         add(IN_PLAY, more)
 
 
@@ -143,10 +144,12 @@ def _count(outputs: tf.Tensor, passes: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def identity(outputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        add(FORWARD, passes)
+        with tf.control_dependencies([outputs]):  # once the pass is made
+            add(FORWARD, passes)
 
         def backward(gradient: tf.Tensor) -> tf.Tensor:
-            add(BACKWARD, passes)
+            with tf.control_dependencies([gradient]):
+                add(BACKWARD, passes)
             return gradient
 
         return tf.identity(outputs), backward
