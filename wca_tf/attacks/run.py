@@ -13,11 +13,13 @@ from wca_tf.attacks.checks import check_inputs, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.radii import parse_epsilon
-from wca_tf.attacks.sharding import sharded_graph
+from wca_tf.attacks.sharding import passes_per_image, sharded_graph
 from wca_tf.core.errors import InputError, NonFiniteError
 from wca_tf.core.seeds import make_seed
 from wca_tf.data.examples import check_labels
-from wca_tf.nets.targets import Target
+from wca_tf.nets.passes import Passes, passes_so_far
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget, Target
 
 
 class Perturbed(NamedTuple):
@@ -26,10 +28,12 @@ class Perturbed(NamedTuple):
     Attributes:
         images: float32 [B, H, W, channels].
         told: whole numbers [B] for some attributes of `AttackResult`, by name: found, generations.
+        passes: the mean passes of an image; NaN for a target of another class, which does not count them.
     """
 
     images: tf.Tensor
     told: dict[str, np.ndarray]
+    passes: Passes = Passes(0, 0)
 
 
 def perturbed(
@@ -56,6 +60,7 @@ def perturbed(
     wanted = check_targets(attack.targeted, targets, labels, classes)
     attack.check_target(target, images)
     batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
+    before = passes_so_far()
     try:
         adversarial, told = _graph(attack)(target, batch, tf.constant(radius, tf.float32), make_seed(seed))
     except tf.errors.InvalidArgumentError as error:
@@ -63,7 +68,10 @@ def perturbed(
             raise
         raise NonFiniteError("expected finite gradients and logits, received NaN or Inf: the net overflows") from None
     attack.check_reach(adversarial, images, radius)
-    return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()})
+    passes = Passes(math.nan, math.nan)
+    if isinstance(target, HeadNoiseTarget | RandomNetTarget):
+        passes = passes_per_image(target, len(images), passes_so_far().since(before))
+    return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()}, passes)
 
 
 def zero_gradients(

@@ -11,6 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from wca_tf.attacks.batch import Batch
+from wca_tf.distribution.replicas import in_multi_worker
+from wca_tf.nets.passes import Passes, counting
 from wca_tf.nets.targets import Target
 
 
@@ -33,7 +35,7 @@ def graph_of_target(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _untraced(function: Callable[..., Any]) -> Any:
-    graph = tf.function(function, jit_compile=False)
+    graph = tf.function(counting(function), jit_compile=False)
     graph._omit_frequent_tracing_warning = True  # one trace per net and attack is intended
     return graph
 
@@ -53,15 +55,15 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @graph_of_target
     def on_every_replica(target: Target, shares: Any, *others: Any) -> Any:
-        return tf.distribute.get_strategy().run(lambda share: function(target, share, *others), args=(shares,))
+        own = counting(lambda share: function(target, share, *others))  # each replica is traced in its own thread
+        return tf.distribute.get_strategy().run(own, args=(shares,))
 
     def call(target: Target, batch: Batch, *others: Any) -> Any:
         strategy = tf.distribute.get_strategy()
-        replicas = strategy.num_replicas_in_sync
-        if replicas == 1 or not target.own_draws:
+        if not _is_shared(target):
             return graph(target, batch, *others)
         rows = len(batch.images)
-        size = -(-rows // replicas)
+        size = -(-rows // strategy.num_replicas_in_sync)
 
         def share(context: tf.distribute.ReplicaContext) -> Batch:
             first = context.replica_id_in_sync_group * size
@@ -72,3 +74,26 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
         return tf.nest.map_structure(lambda result: strategy.gather(result, axis=0)[:rows], results)
 
     return call
+
+
+def _is_shared(target: Target) -> bool:
+    """Return whether the replicas share the rows of a batch; else each worker computes all of them on one device."""
+    return tf.distribute.get_strategy().num_replicas_in_sync > 1 and target.own_draws
+
+
+def passes_per_image(target: Target, rows: int, passes: Passes) -> Passes:
+    """Return the mean passes of an image, from those that this worker made for a batch of `rows` images.
+
+    The rows that fill up the last share cost as much as others.
+    """
+    if not _is_shared(target):
+        return passes.over(rows)
+    strategy = tf.distribute.get_strategy()
+    replicas = strategy.num_replicas_in_sync
+    if in_multi_worker():
+        own = [passes]  # once, whatever the number of this worker's replicas
+        shares = strategy.experimental_distribute_values_from_function(
+            lambda _: tf.constant([own.pop() if own else (0, 0)], tf.int64)
+        )
+        passes = Passes(*strategy.gather(shares, axis=0).numpy().sum(axis=0).tolist())
+    return passes.over(-(-rows // replicas) * replicas)

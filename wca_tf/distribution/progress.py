@@ -22,6 +22,7 @@ def progress_bar(total: int, unit: str, description: str = "", initial: int = 0)
         smoothing=0.05,
         mininterval=0.1 if sys.stderr.isatty() else LOG_INTERVAL,
         maxinterval=LOG_INTERVAL,
+        miniters=0,  # else a bar that slows down stands still
         dynamic_ncols=True,
         disable=not is_chief(),
     )

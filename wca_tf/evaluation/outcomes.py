@@ -17,7 +17,10 @@ from wca_tf.evaluation.worst_case import least_probability
 # The number of adversarial images that are kept for the report.
 GALLERY = 8
 CLEAN = "clean"
-PER_IMAGE = ("linf", "l2", "l0", "zero_gradients", "target_probability", "found", "generations")  # fields of Outcome
+PER_IMAGE = (  # fields of Outcome
+    *("linf", "l2", "l0", "zero_gradients", "target_probability", "found", "generations"),
+    *("forward_passes", "backward_passes"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Outcome:
         generations: per image [N], how many generations n_pixel searched; NaN for other attacks.
         images: [at most 8, H, W, channels], the first adversarial images.
         seconds: the time that it took.
+        forward_passes, backward_passes: per image [N], the attack's passes through nets, as the mean of a batch; NaN
+            where the net does not count them.
     """
 
     name: str
@@ -55,6 +60,8 @@ class Outcome:
     generations: np.ndarray
     images: np.ndarray
     seconds: float
+    forward_passes: np.ndarray
+    backward_passes: np.ndarray
 
     @property
     def norm(self) -> str | None:

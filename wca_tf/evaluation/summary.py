@@ -54,7 +54,11 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         "generations": None,
         "parts": outcome.judgement.parts,
         "seconds": round(outcome.seconds, 2),
+        "passes": None,
     }
+    if not np.isnan(outcome.forward_passes).any():
+        both = {"forward": outcome.forward_passes, "backward": outcome.backward_passes}
+        numbers["passes"] = {way: round(float(passes.mean()), 2) for way, passes in both.items()}
     if not np.isnan(outcome.generations).any():
         names = ("mean", "median", "min", "max")
         numbers["generations"] = {name: float(getattr(np, name)(outcome.generations)) for name in names}

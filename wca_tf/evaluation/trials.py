@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from wca_tf.attacks import Attack, BallAttack, kind_of
 from wca_tf.attacks.attack import WorstCase
@@ -22,21 +21,19 @@ from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import fold_in, make_seed, uniform_by_index
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
-from wca_tf.distribution.progress import progress_bar
 from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
 from wca_tf.evaluation.judging import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
+from wca_tf.evaluation.pass_progress import PassProgress, work_of
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.transfer_source import with_source
 
 Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that judges
-# The cost of a forward pass, where a forward and a backward pass together cost 1. It serves only to estimate the time
-# left.
-FORWARD = 0.35
 SAVE_EVERY = 2.0  # seconds
 # Folded into the evaluation's seed, a number for each use (2 is judging.JUDGING_DRAW, 4 is fixed_draws.KNOWN_DRAW).
 ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
+RECORD = 2  # the form of records; 1 had no passes
 CLEAN_ALGORITHM = 2  # 1 had no interval for judging draws that images share
 
 
@@ -53,9 +50,15 @@ class Trial:
         return self.attack.name if self.attack else CLEAN
 
     @property
+    def title(self) -> str:
+        """The attack as written, and its radius."""
+        return self.name + (f" {self.epsilon:.4g}" if self.attack and self.epsilon is not None else "")
+
+    @property
     def algorithms(self) -> dict[str, Any]:
         """The versions of the code that makes the outcome. Numbers of another version are made again, not mixed in."""
-        own = {"algorithm": self.attack.algorithm if self.attack else CLEAN_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
+        algorithm = self.attack.algorithm if self.attack else CLEAN_ALGORITHM
+        own = {"algorithm": algorithm, "judged_by": JUDGING_ALGORITHM, "record": RECORD}
         if not isinstance(self.attack, WorstCase):
             return own
         members = {type(each.attack).__name__: each.attack.algorithm for each in self.attack.rounds()}
@@ -86,17 +89,6 @@ class Trial:
     def norm(self) -> str | None:
         """The norm of the radius; `None` without a radius."""
         return self.attack.norm if isinstance(self.attack, BallAttack) else None
-
-    @property
-    def work(self) -> float:
-        """The largest number of passes that an image costs."""
-        if self.attack is None:
-            return FORWARD
-        if isinstance(self.attack, WorstCase):  # Square, one of its attacks, makes no backward pass
-            parts = [(each.passes, each.attack.gradient_objective) for each in self.attack.rounds()]
-        else:
-            parts = [(self.attack.passes, self.attack.gradient_objective)]
-        return 1 + FORWARD + sum(passes * (1 if objective else FORWARD) for passes, objective in parts)
 
 
 CLEAN_TRIAL = Trial(None, 0.0)
@@ -152,11 +144,14 @@ def run_attacks(
     left = [number for number, count in enumerate(images_left) if count]
     if left:
         loaded = dict(zip(left, _loaded([trials[number] for number in left]), strict=True))
-        work = sum(trials[number].work * images_left[number] for number in left)
-        with progress_bar(round(work), "image steps") as progress:
+        nets, size = (attacked or target, target), _batch_size(attacked or target, settings)
+        work = [
+            work_of(trial.title, trial.attack, nets, images_left[number], min(size, len(examples)))
+            for number, trial in loaded.items()
+        ]
+        with PassProgress(work, nets[0]) as progress:
             for number, trial in loaded.items():
                 described = (trials[number].name, trials[number].config)
-                nets = (attacked or target, target)
                 stored[number] = _attack_all(
                     nets, trial, described, stored[number], examples, settings, records, progress
                 )
@@ -207,21 +202,18 @@ def _attack_all(
     examples: Examples,
     settings: Settings,
     records: Path,
-    progress: "tqdm[Any]",
+    progress: PassProgress,
 ) -> Outcome:
     """Return the outcome of the attack on all examples. It is recorded every few seconds."""
-    radius = f" {trial.epsilon:.4g}" if trial.attack and trial.epsilon is not None else ""
-    progress.set_description(described[0] + radius)  # shown at once: a batch may take minutes
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
-    size = settings.batch_size if nets[0].own_draws else size_in_blocks(settings.batch_size, settings.block_size)
-    for batch in _padded_batches(examples, size, done, settings.first):
-        part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
+    for batch in _padded_batches(examples, _batch_size(nets[0], settings), done, settings.first):
+        with progress.batch(batch[-1]):
+            part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
             save_outcome(outcome, records)
             saved = time.monotonic()
-        progress.update(round(len(part) * trial.work))
     assert outcome is not None  # noqa: S101 there is at least one example
     return outcome
 
@@ -269,6 +261,8 @@ def _attack_batch(
         generations=np.asarray(made.told.get("generations", unknown), np.float64),
         images=adversarial.numpy()[:GALLERY],
         seconds=time.monotonic() - started,
+        forward_passes=np.full(len(images), made.passes.forward, np.float64),
+        backward_passes=np.full(len(images), made.passes.backward, np.float64),
     )
     return whole if count == len(images) else whole.first(count)
 
@@ -278,6 +272,11 @@ def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, see
     uniform = uniform_by_index(fold_in(seed, WANTED_CLASS), indices, (1,))[:, 0]
     offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
     return (labels + offset) % num_classes
+
+
+def _batch_size(attacked: AnyTarget, settings: Settings) -> int:
+    """Return the number of images to attack at a time: of a part of a block, where a block's images share draws."""
+    return settings.batch_size if attacked.own_draws else size_in_blocks(settings.batch_size, settings.block_size)
 
 
 def _padded_batches(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from wca_tf.core.seeds import fold_in
+from wca_tf.nets import passes
 
 REPEATS_PER_PASS = 1_000  # draws of a net under one draw: one pass, whose logits are repeated
 
@@ -43,14 +44,14 @@ class RandomNetTarget:
         own_draws: bool = False,
         moments_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
-        self._logits = logits
+        self._logits = passes.counted(logits)
         self.num_classes: int | None = None
         self.draws_per_pass = draws_per_pass
         self._first_draw: int | tf.Tensor = 0
-        self.noise_free_logits = noise_free_logits
-        self._logits_of_draws = logits_of_draws
+        self.noise_free_logits = noise_free_logits and passes.counted(noise_free_logits)
+        self._logits_of_draws = logits_of_draws and passes.counted(logits_of_draws, _draws_of_images)
         self.own_draws = own_draws
-        self._moments_of_draws = moments_of_draws
+        self._moments_of_draws = moments_of_draws and passes.counted(moments_of_draws, _draws_of_images)
 
     @property
     def has_moments(self) -> bool:
@@ -143,3 +144,8 @@ def _numbered_seeds(seed: tf.Tensor, first: int | tf.Tensor, draws: int | tf.Ten
     """Return seeds [S, 2] of the draws from number `first` on."""
     seeds = tf.map_fn(lambda number: fold_in(seed, number), first + tf.range(draws), fn_output_signature=tf.int32)
     return tf.ensure_shape(seeds, [draws if isinstance(draws, int) else None, 2])
+
+
+def _draws_of_images(images: tf.Tensor, seeds: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    """Return the passes of several draws: one of each image for each draw."""
+    return tf.shape(images)[0] * tf.shape(seeds)[0]

@@ -15,6 +15,7 @@ from typing_extensions import TypeIs
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import covariance
+from wca_tf.nets import passes
 from wca_tf.nets.random_net_target import RandomNetTarget
 
 CHEAP_DRAWS = 1000
@@ -106,7 +107,7 @@ class HeadNoiseTarget:
         has_noise: bool | None = None,
         scale_per_image: bool = False,
     ) -> None:
-        self.features = features
+        self.features = passes.counted(features)
         self.noise_free_logits = head
         given = logit_scale if callable(logit_scale) else tf.convert_to_tensor(logit_scale)
         self._logit_scale: Callable[..., tf.Tensor] = given if callable(given) else lambda: given
