@@ -281,7 +281,7 @@ def test_the_thread_ends_with_its_bar_also_after_an_error(bars, tmp_path, monkey
 
 
 def test_the_estimate_is_the_count_where_no_image_is_lost(bars, tmp_path):
-    """Of clean images, and of an attack whose passes do not depend on them, with its check of gradients and its judge."""
+    """Of clean images, and of an attack whose passes do not depend on them, with its check and its judge."""
     evaluated(tmp_path)
     [bar] = bars
     first = bar.shown[0][1]
