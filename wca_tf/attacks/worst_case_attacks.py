@@ -101,7 +101,7 @@ class Adaptive(WorstCase):
     class_steps: int = option(20, "number of steps towards each other class", quick=3)
     classes: int = option(9, OTHER_CLASSES, quick=2)
     bounded_steps: int = option(80, "number of steps of `bounded`; half as many towards each class", minimum=2, quick=4)
-    restarts: int = option(3, "number of starts of `bounded`", quick=1)
+    restarts: int = option(3, "number of starts of `bounded`")
     queries: int = option(1000, "number of queries of Square", quick=30)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
