@@ -79,7 +79,7 @@ def outcome(name, epsilon, probability, zero_gradients=0.0):
     still = np.arange(COUNT) < zero_gradients * COUNT
     images = np.zeros((8, 2, 2, 1), np.float32)
     still = still.astype(float)
-    return Outcome(name, epsilon, {}, judgement, *[zeros] * 3, still, *[unknown] * 3, images, 1.0)
+    return Outcome(name, epsilon, {}, judgement, *[zeros] * 3, still, *[unknown] * 3, images, 1.0, unknown, unknown)
 
 
 HONEST = {
