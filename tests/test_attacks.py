@@ -279,7 +279,7 @@ def test_text_sets_parameters():
 def test_defaults_are_parameters_of_the_class(name):
     """`--attacks=NAME` and the class alone make the same attack, up to what the name is for."""
     attack = build_attack(name, EPSILON)
-    assert attack.eot_samples == (20 if name == "auto_rand" else 50) and not attack.targeted
+    assert attack.eot_samples == {"auto_rand": 20, "bounded": 10, "adaptive": 10}.get(name, 50) and not attack.targeted
     for key, value in ATTACKS[name].defaults.items():
         assert getattr(attack, key) == value
 

@@ -70,7 +70,7 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
         keys = {"name", "norm", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion"}
-        keys |= {"found", "generations", "parts", "seconds"}
+        keys |= {"found", "generations", "parts", "passes", "seconds"}
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
     for worst in results["worst_case"]:

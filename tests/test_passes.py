@@ -43,7 +43,7 @@ CLOSED_FORMS = {
     "fgsm": ((1, 1), (DRAWS, DRAWS)),
     "pgd:steps=5": ((5, 5), (5 * DRAWS, 5 * DRAWS)),
     "apgd_ce:steps=5": ((6, 6), (2 * 6 * DRAWS, 6 * DRAWS)),
-    "square:queries=4:bound=0.0": ((4, 0), (4 * DRAWS, 0)),
+    "square:queries=4:bound=0.0": ((6, 0), (6 * DRAWS, 0)),  # two for the units of the bounded margin
     "n_pixel:objective=margin:population=5:generations=3": ((5 * 4 + 1, 0), (21 * DRAWS, 0)),
     "random_sampling:points=7": ((8, 0), (8 * DRAWS, 0)),
     "transfer:steps=4": ((4, 4), (4, 4)),
