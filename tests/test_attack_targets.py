@@ -211,10 +211,10 @@ def test_dropout_called_with_training_stays_on(how, tmp_path):
         model = keras.models.load_model(tmp_path / "net.keras")
     target, images = target_of(model), random_images(4)
     assert isinstance(target, RandomNetTarget)
-    draws = target.logits(images, make_seed(0), 400).numpy()
+    draws = target.logits(images, make_seed(0), 150).numpy()
     assert len(np.unique(draws[:, 0, 0])) > 30  # of 2^6 masks
-    np.testing.assert_array_equal(draws, target.logits(images, make_seed(0), 400))  # the draws follow the seed
-    error = draws.std(axis=0) / np.sqrt(400)  # dropout does not change the mean before a linear layer
+    np.testing.assert_array_equal(draws[:20], target.logits(images, make_seed(0), 20))  # the draws follow the seed
+    error = draws.std(axis=0) / np.sqrt(150)  # dropout does not change the mean before a linear layer
     without_noise = target.noise_free_logits(images).numpy()
     np.testing.assert_array_equal(without_noise, model(images, training=False))
     assert np.all(np.abs(draws.mean(axis=0) - without_noise) < 5 * error)

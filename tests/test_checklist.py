@@ -30,6 +30,7 @@ from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, Searches, he
 from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.measures.planted_examples import PLANTED_ALGORITHM, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import format_results
+from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.nets.keras_target import target_of
@@ -39,7 +40,7 @@ from wca_tf.nets.targets import HeadNoiseTarget
 EPSILON = 0.1
 WHOLE = Searches()
 COUNT = 100
-N_PIXEL = WHOLE.n_pixel
+N_PIXEL, POINTS = WHOLE.n_pixel, WHOLE.random_sampling
 (
     PAPERS_ONE_STEP,
     BLACK_BOX,
@@ -94,7 +95,7 @@ HONEST = {
     ("z_margin:steps=80", EPSILON): 0.48,
     ("square", EPSILON): 0.6,
     (N_PIXEL, None): 0.7,
-    ("random_sampling", EPSILON): 0.9,
+    (POINTS, EPSILON): 0.9,
     ("transfer", EPSILON): 0.5,
     ("pgd:steps=40", EPSILON / 2): 0.8,
     ("pgd:steps=40", 2 * EPSILON): 0.1,
@@ -138,13 +139,13 @@ CASES = [
     (UNBOUNDED, {"changes": {("pgd:steps=20", 1.0): right(3)}}, {"changes": {("pgd:steps=20", 1.0): right(2)}}),
     (
         RANDOM,
-        at_epsilon(random_sampling=one_image(0.4, 0.9)),
-        at_epsilon(random_sampling=one_image(0.4, 0.9), pgd__40=one_image(0.4, 0.5)),  # PGD finds it too
+        {"changes": {(POINTS, EPSILON): one_image(0.4, 0.9)}},
+        {"changes": {(POINTS, EPSILON): one_image(0.4, 0.9), ("pgd:steps=40", EPSILON): one_image(0.4, 0.5)}},
     ),
     (
         RANDOM,
-        at_epsilon(random_sampling=0.49),
-        {"changes": {("random_sampling", EPSILON): one_image(0.4, 0.9), (CLEAN, 0.0): one_image(0.45, 0.9)}},
+        {"changes": {(POINTS, EPSILON): 0.49}},
+        {"changes": {(POINTS, EPSILON): one_image(0.4, 0.9), (CLEAN, 0.0): one_image(0.45, 0.9)}},
     ),
     (BUDGET, {"changes": {("pgd:steps=40", 2 * EPSILON): 0.55}}, {"changes": {("pgd:steps=40", 2 * EPSILON): 0.49}}),
     (BUDGET, {"changes": {("pgd:steps=40", EPSILON / 2): 0.45}}, {"changes": {("pgd:steps=40", EPSILON / 2): 0.5}}),
@@ -229,14 +230,76 @@ def test_the_evidence_has_the_numbers_that_decide():
     assert CRITERIA[BUDGET](evidence())[1] == "pgd:steps=40 leaves 80.0 % at 0.05, 50.0 % at 0.1, 10.0 % at 0.2"
     assert "0.0 %, chance is 10.0 %" in CRITERIA[UNBOUNDED](evidence())[1]
     random = CRITERIA[RANDOM](evidence())[1]
-    assert "10,000 points bring 0 of the 100 images that pgd:steps=40 leaves" in random
+    assert "1,000 points bring 0 of the 100 images that pgd:steps=40 leaves" in random
     assert random.endswith("(the paper: 1,000 points, on images that FGSM brings to an error)")
     known = "pgd:steps=40 leaves 20.0 % when it knows the draw (mean of 8 draws, standard error 3.8)"
     assert CRITERIA[FIXED_DRAW](evidence())[1] == f"{known}, 50.0 % when it does not"
     assert "0.0 % of images" in CRITERIA[ZERO_GRADIENTS](evidence())[1]
 
 
-# On nets. 10,000 random points are most of the time, whatever the net.
+# Comparisons that end early
+
+
+def test_a_comparison_that_ends_early_says_on_how_many_images_it_rests():
+    """The attack met images 99 to 80; PGD left 0.9 of these, and nothing of the others."""
+    found = evidence({("pgd:steps=40", EPSILON): (np.arange(COUNT) >= 80) * 0.9})
+    part = outcome("square", EPSILON, 0.6).first(20)
+    found = dataclasses.replace(
+        found, outcomes={**found.outcomes, ("square", EPSILON): part}, order=np.arange(COUNT)[::-1]
+    )
+    passed, said = CRITERIA[BLACK_BOX](found)
+    assert passed is False
+    assert said == "square leaves 60.0 %, pgd:steps=40 90.0 %, on 20 images, by which the verdict is sure"
+
+
+def ended(differences, bound=-0.02):
+    """The first of the looks at which the comparison is decided, and the verdict there."""
+    for count in (20, 40, 80, 100):
+        if is_decided(differences[:count], len(differences), bound):
+            return count, differences[:count].mean() >= bound
+    raise AssertionError("not decided by all images")
+
+
+def test_a_comparison_hardly_ever_ends_with_another_verdict_than_all_images_give():
+    """Differences of every kind: of images lost or not, small and smooth, and rare large ones."""
+    rng, wrong, early, count = np.random.default_rng(0), 0, 0, 3000
+    for repetition in range(count):
+        mean = rng.uniform(-0.1, 0.06)
+        kind = repetition % 3
+        if kind == 0:
+            share = rng.uniform(abs(mean), 0.5)
+            signs = rng.choice([-1.0, 0.0, 1.0], 100, p=[(share - mean) / 2, 1 - share, (share + mean) / 2])
+            differences = signs
+        elif kind == 1:
+            differences = np.clip(mean + rng.normal(0, 0.05, 100), -1, 1)
+        else:
+            differences = np.where(rng.random(100) < abs(mean), np.sign(mean), 0.0)
+        looked, verdict = ended(differences)
+        early += looked < 100
+        wrong += verdict != (differences.mean() >= -0.02)
+    assert wrong <= 2 and early > 50
+
+
+def test_a_clear_comparison_ends_at_the_first_look_and_an_equal_one_never():
+    rng = np.random.default_rng(1)
+    assert ended(rng.uniform(0.3, 0.9, 100)) == (20, True)
+    assert ended(rng.uniform(-0.9, -0.3, 100)) == (20, False)
+    assert ended(np.zeros(100)) == (100, True)  # alike so far: the rest may differ
+
+
+def test_a_shorter_square_that_is_better_than_pgd_decides_alone():
+    """The whole search comes after a shorter one that is no better, and its verdict counts."""
+    short = ("square:queries=1000", EPSILON)
+    left = {key: value for key, value in evidence({short: 0.4}).outcomes.items() if key != ("square", EPSILON)}
+    assert CRITERIA[BLACK_BOX](dataclasses.replace(evidence(), outcomes=left)) == (
+        False,
+        "square:queries=1000 leaves 40.0 %, pgd:steps=40 50.0 %",
+    )
+    both = evidence({short: 0.6, ("square", EPSILON): 0.4})
+    assert CRITERIA[BLACK_BOX](both) == (False, "square leaves 40.0 %, pgd:steps=40 50.0 %")
+
+
+# On nets
 
 
 def run(model, report, classes=4, **changes):

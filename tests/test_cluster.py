@@ -62,10 +62,13 @@ def test_a_worker_is_no_chief_of_the_cluster_that_it_has_joined(monkeypatch):
         (tf_config(index=3), "task index from 0 to 2"),
         (tf_config(index=-1), "task index from 0 to 2"),
         (tf_config(index="0"), "task index from 0 to 2"),
+        (tf_config(index=True), "task index from 0 to 2 in TF_CONFIG, received True"),
         (tf_config(worker=["a:1", "a:1"]), "a different host:port for each worker"),
         (tf_config(worker=["a", "b"]), "a different host:port for each worker"),
         (tf_config(worker=["a:1", "b:x"]), "a different host:port for each worker"),
         (tf_config(worker=["a:1", "b:99999"]), "a different host:port for each worker"),
+        (tf_config(worker=["a:1", "bad host:1"]), "a different host:port for each worker"),
+        (tf_config(worker=["a:1", "::1:1"]), "a different host:port for each worker"),
         (tf_config(worker=["a:"]), "a different host:port for each worker"),
         (tf_config(worker=HOSTS, ps=["d:1"]), "expected workers, and at most one chief"),
     ],
@@ -124,3 +127,9 @@ def test_the_kubernetes_job_gives_every_pod_a_tf_config(root):
         environment = {**os.environ, "PYTHONPATH": str(root)}
         done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
         assert done.stdout == f"{Cluster(2, index == 0)}\n", done.stderr
+
+
+@pytest.mark.parametrize("host", ["host0:12345", "10.0.0.1:1", "node-1.rack_2.local:65535", "[fe80::1]:2222"])
+def test_hosts_by_name_and_by_address_are_taken(monkeypatch, host):
+    monkeypatch.setenv("TF_CONFIG", tf_config(worker=[host, "b:1"], index=1))
+    assert read_cluster().num_workers == 2

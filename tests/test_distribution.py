@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -244,7 +245,9 @@ def test_a_killed_worker_ends_the_others_and_all_go_on_from_the_backup(root, tmp
     processes[lost].kill()
     ended = finish(processes)
     code, out, err = ended[1 - lost]
-    assert code == 75 and err.splitlines()[-1].startswith("error: another worker was lost"), (code, err[-3000:])
+    last = err.splitlines()[-1]
+    assert code == 75 and last.startswith("error: another worker was lost"), (code, err[-3000:])
+    assert "Graph execution error" not in last
     lines = len(directory.read_metrics())
     assert 2 <= lines < config.epochs and not directory.last.exists()
     epoch = int(load_model(directory.backup).optimizer.iterations.numpy()) // (STEPS // 2)
@@ -364,17 +367,71 @@ def test_a_step_compiled_by_xla_learns_and_a_loss_of_nan_is_an_error_there_too(t
     assert not list(tmp_path.iterdir())
 
 
+def seconds_to_end(processes, number):
+    """(the exit status of each process, seconds) after all got a signal."""
+    sent = time.monotonic()
+    for process in processes:
+        process.send_signal(number)
+    return [process.wait(timeout=20) for process in processes], time.monotonic() - sent
+
+
+@pytest.fixture
+def started(root, command_environment, tmp_path):
+    """started(flags, TF_CONFIG) is a process of bin/train; those that still run are killed at the end."""
+    running = []
+
+    def start_training(*options, tf_config=None):
+        environment = command_environment | ({"TF_CONFIG": tf_config} if tf_config else {})
+        command = [sys.executable, str(root / "bin" / "train"), "--dataset=digits", "--backbone=lenet5", *options]
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        running.append(subprocess.Popen(command, env=environment, cwd=tmp_path, text=True, **output))
+        return running[-1]
+
+    yield start_training
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def seen(process, text):
+    """Whether a line with the text comes before the process's output ends."""
+    return any(text in line for line in iter(process.stdout.readline, ""))
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
+def test_a_worker_that_waits_for_another_says_so_and_ends_by_a_signal(started, number, status):
+    waiting = started("--model_dir=m", tf_config=cluster(2)[1])
+    assert seen(waiting, "waiting for all 2 workers")
+    time.sleep(1)
+    statuses, seconds = seconds_to_end([waiting], number)
+    assert statuses == [status] and seconds < 2
+
+
 @pytest.mark.slow
-def test_a_worker_that_waits_for_another_says_so_and_ends_by_ctrl_c(root, command_environment, tmp_path):
-    config = {"cluster": {"worker": [f"localhost:{port}" for port in (2291, 2292)]}}
-    environment = command_environment | {"TF_CONFIG": json.dumps({**config, "task": {"type": "worker", "index": 0}})}
-    command = [sys.executable, str(root / "bin" / "train"), "--dataset=digits", "--model_dir=m"]
-    worker = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    lines = iter(worker.stdout.readline, "")
-    assert next(line for line in lines if "waiting for all 2 workers" in line)
-    time.sleep(2)
-    worker.send_signal(signal.SIGINT)
-    assert worker.wait(timeout=20) != 0
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_ends_every_process_that_trains(started, workers):
+    """On one device by the signal itself."""
+    configs = cluster(2) if workers == 2 else [None]
+    processes = [started("--model_dir=m", "--epochs=500", tf_config=each) for each in configs]
+    assert seen(processes[0], "steps an epoch")
+    time.sleep(10)
+    statuses, seconds = seconds_to_end(processes, signal.SIGTERM)
+    assert statuses == ([143, 143] if workers == 2 else [-signal.SIGTERM]) and seconds < 2
+
+
+@pytest.mark.slow
+def test_workers_whose_parents_are_killed_end_too(started, tmp_path):
+    waiting = started("--model_dir=m", tf_config=cluster(2)[1])
+    assert seen(waiting, "waiting for all 2 workers")
+    [child] = map(int, Path(f"/proc/{waiting.pid}/task/{waiting.pid}/children").read_text().split())
+    waiting.kill()
+    waiting.wait()
+    end = time.monotonic() + 5
+    while (alive := Path(f"/proc/{child}/stat").exists()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not alive
 
 
 @pytest.mark.parametrize("noise", ["none", "before the features"])

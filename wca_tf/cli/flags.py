@@ -14,6 +14,8 @@ from absl import app, flags, logging
 
 from wca_tf.cli.help import help_text
 from wca_tf.core.errors import InputError, LostWorkerError, one_line
+from wca_tf.core.termination import supervise
+from wca_tf.distribution.cluster import cluster_of
 
 Config = TypeVar("Config")
 
@@ -133,6 +135,9 @@ def _parse(arguments: Sequence[str]) -> list[str]:
 
 def _main_with_clear_errors(main: Callable[[], None]) -> None:
     try:
+        cluster = cluster_of(flags.FLAGS.strategy) if "strategy" in flags.FLAGS else None
+        if cluster and cluster.num_workers > 1:
+            supervise()
         main()
     except LostWorkerError as error:
         sys.stdout.flush()

@@ -6,6 +6,7 @@ This module does not import TensorFlow.
 import dataclasses
 import json
 import os
+import re
 
 from wca_tf.core.errors import InputError
 
@@ -15,8 +16,7 @@ STRATEGY_HELP = (
     "TF_CONFIG's machines where it is set, else all GPUs (docs/scale.md). Not part of a run: it may change on resuming"
 )
 EXAMPLE = '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, "task": {"type": "worker", "index": 0}}'
-
-
+HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _joined: list["Cluster"] = []
 
 
@@ -47,7 +47,7 @@ def read_cluster() -> Cluster | None:
         jobs = {job: list(hosts) for job, hosts in config["cluster"].items()}
         job, index = config["task"]["type"], config["task"]["index"]
         hosts = jobs[job]
-        here = hosts[index] if isinstance(index, int) and 0 <= index < len(hosts) else None
+        here = hosts[index] if type(index) is int and 0 <= index < len(hosts) else None  # True is an int
     except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(f"expected TF_CONFIG as {EXAMPLE}, received {text!r}") from None
     every = [host for job in jobs.values() for host in job]
@@ -63,9 +63,9 @@ def read_cluster() -> Cluster | None:
 
 
 def _has_port(host: str) -> bool:
-    """Return whether a text is host:port, with a port from 1 to 65535."""
+    """Return whether a text is host:port, with a port from 1 to 65535; [...]:port for an address of IPv6."""
     name, _, port = host.rpartition(":")
-    return bool(name) and port.isascii() and port.isdigit() and 1 <= int(port) <= 65535
+    return bool(HOST.fullmatch(name)) and port.isascii() and port.isdigit() and 1 <= int(port) <= 65535
 
 
 def join(cluster: Cluster) -> None:

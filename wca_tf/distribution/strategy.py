@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.core.errors import InputError, LostWorkerError, one_line
+from wca_tf.core.errors import InputError, LostWorkerError
 from wca_tf.core.files import TEMPORARY_PREFIX
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.distribution.cluster import check_strategy, has_joined, is_chief, join, read_cluster
@@ -64,15 +64,21 @@ def _multi_worker() -> tf.distribute.Strategy:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the process while TensorFlow waits, when no handler of Python's can run."""
+    """Let Ctrl-C end the process while TensorFlow waits, when no handler of Python's can run.
+
+    The handler of SIGTERM, which TensorFlow takes and which then does nothing, is put back.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that Python did not set cannot be put back
+                signal.signal(number, handler)
 
 
 @functools.cache  # the collectives of a second one would clash with those of the first
@@ -161,7 +167,7 @@ def lost_worker_is_an_error(path: Path) -> Iterator[None]:
             raise
         raise LostWorkerError(
             f"another worker was lost: start the same command again on every worker, and {path} goes on from what is "
-            f"complete in it ({one_line(error)[:200]})"
+            f"complete in it (TensorFlow's {type(error).__name__})"
         ) from None
 
 

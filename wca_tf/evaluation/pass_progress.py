@@ -87,9 +87,11 @@ def _passes(attack: Attack, target: AnyTarget) -> float:
         draws = _draws(attack.source, attack.eot_samples) if attack.source else 1
     else:
         draws = _draws(target, attack.eot_samples)
-    ways = 2 if attack.gradient_objective or isinstance(attack, Transfer) else 1
+    ways: float = 2 if attack.gradient_objective or isinstance(attack, Transfer) else 1
     if isinstance(attack, AutoPGD) and not target.cheap_draws:
         ways = 3  # it compares its iterates by other draws
+    if isinstance(attack, BoundedAscent):
+        ways = 1.5  # of two forward passes, the one for the units does not go back
     return attack.passes * ways * draws
 
 

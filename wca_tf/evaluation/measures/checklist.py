@@ -7,28 +7,30 @@ all criteria does not prove robustness. Failing one means that the attacks' numb
 import dataclasses
 import math
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import parse_attack
+from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
-from wca_tf.data.examples import Examples
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.judging import JUDGING_ALGORITHM
 from wca_tf.evaluation.measures.criteria import (
+    ADAPTIVE,
     CRITERIA,
     DOUBLED,
     ONE_STEP,
     PAPERS,
+    SHORTER,
     STANDARD,
     UNBOUNDED,
     Evidence,
+    Key,
     Searches,
     held,
+    not_lower,
 )
 from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
@@ -39,13 +41,15 @@ from wca_tf.evaluation.measures.planted_examples import (
     is_complete_for,
     of_results,
 )
-from wca_tf.evaluation.outcomes import CLEAN
-from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, Trial, run_attacks
+from wca_tf.evaluation.measures.sequential import is_decided
+from wca_tf.evaluation.outcomes import CLEAN, Outcome
+from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks
 from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise, is_gaussian
 
 # Increase it with every change of the checks. A stored list with another number is made again.
-CHECKLIST_ALGORITHM = 6
+CHECKLIST_ALGORITHM = 7
 IMAGES = 100
+FIRST_LOOK = 20  # images after which a comparison may end; it may end again at each doubling
 MIN_IMAGES = 50  # with fewer, the tolerance would be more than 4 points
 
 
@@ -111,47 +115,94 @@ class Checklist(Measure):
 
     def _evidence(self, evaluation: Evaluation) -> Evidence:
         """Return the evidence for the criteria. The attacks that they need continue from their records."""
-        target, config, settings = evaluation.target, evaluation.config, evaluation.settings
-        norm, epsilon = checked_radius(config)
-        some, records = evaluation.examples.take(slice(0, IMAGES)), evaluation.directory / "checklist"
-        height, width, channels = some.image_shape
+        runs = _Runs(evaluation)
+        settings, names, norm, epsilon = runs.settings, self.searches, runs.norm, runs.epsilon
+        height, width, channels = runs.examples.image_shape
         largest = 1.0 if norm == "linf" else math.sqrt(height * width * channels)
-        one_pixel = 1 / math.sqrt(height * width) if norm == "linf" else math.sqrt(channels)
-        trials = self._trials(target, norm, epsilon, largest, config.eot_samples)
-        outcomes = run_attacks(target, list(trials.values()), some, settings, records)
-        by_attack = dict(zip(trials, outcomes, strict=True))
-        standard, random = (
-            in_norm(name, norm, config.eot_samples) for name in (STANDARD, self.searches.random_sampling)
+        evidence = Evidence(
+            searches=names,
+            norm=norm,
+            outcomes=runs.outcomes(_of_all_images(runs.target, epsilon, largest)),
+            fixed_draws=attack_fixed_draws(
+                runs.target, runs.attack(STANDARD), epsilon, runs.examples, settings, runs.records / "fixed_draw"
+            ),
+            random=np.zeros(0),
+            epsilon=epsilon,
+            largest=largest,
+            one_pixel=1 / math.sqrt(height * width) if norm == "linf" else math.sqrt(channels),
+            num_classes=len(runs.examples.class_names),
+            has_noise=has_noise(runs.target),
+            repeatable=answers_alike(runs.target, to_float(tf.constant(runs.examples.images[:4]))),
+            order=np.random.default_rng(settings.seed).permutation(len(runs.examples)),
         )
-        return Evidence(
-            self.searches,
-            norm,
-            by_attack,
-            attack_fixed_draws(target, standard, epsilon, some, settings, records / "fixed_draw"),
-            _on_held(target, Trial(random, epsilon), some, held(by_attack, epsilon), settings, records),
-            epsilon,
-            largest,
-            one_pixel,
-            len(some.class_names),
-            has_noise(target),
-            answers_alike(target, to_float(tf.constant(some.images[:4]))),
+        runs.compare(names.n_pixel, STANDARD, evidence)
+        runs.compare(DOUBLED[evidence.strongest()], evidence.strongest(), evidence)
+        if runs.target.noise_free_logits:
+            runs.compare("transfer", STANDARD, evidence)
+        if evidence.repeatable and runs.compare(SHORTER.get(names.square, names.square), STANDARD, evidence):
+            runs.compare(names.square, STANDARD, evidence)
+        return dataclasses.replace(
+            evidence, random=runs.on_held(names.random_sampling, held(evidence.outcomes, epsilon))
         )
 
-    def _trials(
-        self, target: AnyTarget, norm: str, epsilon: float, largest: float, eot_samples: int
-    ) -> dict[tuple[str, float | None], Trial]:
-        """Return the attacks that the criteria need. The key is (the attack as written in criteria.py, its radius)."""
-        names = [ONE_STEP, PAPERS, STANDARD, "margin", DOUBLED[STANDARD], DOUBLED["margin"], self.searches.square]
-        if is_gaussian(target):
-            names += ["z_margin", DOUBLED["z_margin"]]
-        if target.noise_free_logits:
-            names.append("transfer")
-        keys: list[tuple[str, float | None]] = [*((name, epsilon) for name in names), (self.searches.n_pixel, None)]
-        keys += [(STANDARD, epsilon / 2), (STANDARD, min(2 * epsilon, largest)), (UNBOUNDED, largest)]
-        trials: dict[tuple[str, float | None], Trial] = {(CLEAN, 0.0): CLEAN_TRIAL}
-        for name, radius in keys:
-            trials[name, radius] = Trial(in_norm(name, norm, eot_samples), radius)
-        return trials
+
+def _of_all_images(target: AnyTarget, epsilon: float, largest: float) -> list[Key]:
+    """Return the attacks that each of the images meets, as written in criteria.py, with their radii."""
+    names = [ONE_STEP, PAPERS, STANDARD, *ADAPTIVE]
+    if not is_gaussian(target):
+        names.remove("z_margin")
+    keys: list[Key] = [(CLEAN, 0.0), *((name, epsilon) for name in names)]
+    return [*keys, (STANDARD, epsilon / 2), (STANDARD, min(2 * epsilon, largest)), (UNBOUNDED, largest)]
+
+
+class _Runs:
+    """The attacks of a checklist on its images. They continue from their records."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.target, self.settings = evaluation.target, evaluation.settings
+        self.norm, self.epsilon = checked_radius(evaluation.config)
+        self.examples, self.records = evaluation.examples.take(slice(0, IMAGES)), evaluation.directory / "checklist"
+        self._eot_samples = evaluation.config.eot_samples
+
+    def attack(self, name: str) -> Attack:
+        return in_norm(name, self.norm, self._eot_samples)
+
+    def outcomes(self, keys: list[Key]) -> dict[Key, Outcome]:
+        """Return the outcome of each attack on all images."""
+        trials = [CLEAN_TRIAL if name == CLEAN else Trial(self.attack(name), radius) for name, radius in keys]
+        found = run_attacks(self.target, trials, self.examples, self.settings, self.records)
+        return dict(zip(keys, found, strict=True))
+
+    def compare(self, name: str, other: str, evidence: Evidence) -> bool:
+        """Add the outcome of an attack on as many images as decide whether it leaves no less than the attack `other`.
+
+        The images are those of `evidence.order`, in that order. Returns whether it leaves no less.
+        """
+        reference, total = evidence.probability(other)[evidence.order], len(self.examples)
+        trial, block = Trial(self.attack(name), self.epsilon), self.settings.block_size
+        if not isinstance(trial.attack, BallAttack):
+            trial = dataclasses.replace(trial, epsilon=None)
+        outcome, first, last = None, 0, -(-FIRST_LOOK // block) * block  # whole blocks: their images share draws
+        while first < total:
+            part = self.examples.take(evidence.order[first:last])
+            settings = dataclasses.replace(self.settings, first=first)
+            [found] = run_attacks(self.target, [trial], part, settings, self.records / "shuffled" / str(first))
+            outcome = outcome.extended(found) if outcome else found
+            if is_decided(outcome.judgement.probability_correct - reference[:last], total, -evidence.tolerance):
+                break
+            first, last = last, 2 * last
+        assert outcome is not None  # noqa: S101 there are 50 images or more
+        evidence.outcomes[name, trial.epsilon] = outcome
+        return not_lower(evidence, name, other)[0] is True
+
+    def on_held(self, name: str, images: np.ndarray) -> np.ndarray:
+        """Return P(correct) of some images under an attack. Other images would give no evidence."""
+        if not len(images):
+            return np.zeros(0)
+        own = self.records / f"held-{zlib.crc32(images.tobytes()):08x}"  # other images need other records
+        trial = Trial(self.attack(name), self.epsilon)
+        [found] = run_attacks(self.target, [trial], self.examples.take(images), self.settings, own)
+        return found.judgement.probability_correct
 
 
 def made_by(searches: Searches) -> dict[str, Any]:
@@ -167,13 +218,3 @@ def made_by(searches: Searches) -> dict[str, Any]:
         "judged_by": JUDGING_ALGORITHM,
         "algorithms": dict(sorted(algorithms.items())),
     }
-
-
-def _on_held(
-    target: AnyTarget, random: Trial, examples: Examples, held: np.ndarray, settings: Settings, records: Path
-) -> np.ndarray:
-    """Return P(correct) of the images `held` under random points. Other images would give no evidence."""
-    if not len(held):
-        return np.zeros(0)
-    own = records / f"held-{zlib.crc32(held.tobytes()):08x}"  # other images need other records
-    return run_attacks(target, [random], examples.take(held), settings, own)[0].judgement.probability_correct
