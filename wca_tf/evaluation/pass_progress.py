@@ -152,7 +152,8 @@ class PassProgress:
             passes.assign(passes.IN_PLAY, 0)
             self._before, self._expected, self._seen = self._read(), self._work.estimate() * self._work.ratio, (0, 0)
             self._in_batch = True
-            if self._bar.desc != f"{self._work.title}: ":  # shown at once: a batch may take minutes
+            # Shown at once: a batch may take minutes. A worker that shows nothing has a bar without a description.
+            if not self._bar.disable and self._bar.desc != f"{self._work.title}: ":
                 self._bar.set_description(self._work.title)
         yield
         with self._lock:
