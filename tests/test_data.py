@@ -1,8 +1,10 @@
 import dataclasses
 import functools
+import io
 import json
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.data.batches import CROP_PADDING, crop_flip, evaluation_batches, to_float, training_batches
 from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
+from wca_tf.data.image_files import announced_pixels
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.runs.config import TrainConfig
@@ -582,3 +585,43 @@ def test_the_workers_shares_of_batches_are_the_batches(workers, augmentation):
         for number, parts in enumerate(whole):
             for place, part in enumerate(parts):
                 np.testing.assert_array_equal(np.concatenate([share[number][place] for share in shares]), part)
+
+
+def header(kind: str, width: int, height: int) -> bytes:
+    """The beginning of an image file that announces a size."""
+    if kind == "PNG":
+        return b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", width, height)
+    if kind == "GIF":
+        return b"GIF89a" + struct.pack("<HH", width, height)
+    return b"BM" + b"\0" * 16 + struct.pack("<ii", width, -height)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP"])
+def test_the_header_announces_the_pixels_of_a_file(kind):
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((7, 300, 3), np.uint8)).save(file, kind)
+    assert int(announced_pixels(tf.constant(file.getvalue()))) == 7 * 300
+    if kind != "JPEG":
+        huge = 60_000 if kind == "GIF" else 2_000_000
+        assert int(announced_pixels(tf.constant(header(kind, huge, huge)))) == huge**2
+
+
+@pytest.mark.parametrize("contents", [b"", b"RIFF....WEBPVP8 ", b"\xff\xd8\xff\xe0 cut", b"BN" + b"\0" * 40])
+def test_other_files_announce_nothing(contents):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        announced_pixels(tf.constant(contents))
+
+
+def test_a_folder_refuses_a_file_of_too_many_pixels_before_it_decodes_it(tmp_path):
+    for name in "ab":
+        write_images(tmp_path / name, 5)
+    (tmp_path / "a" / "00.png").write_bytes(header("PNG", 20_000, 20_000))
+    with pytest.raises(
+        InputError, match=r"at most 64,000,000 pixels \(--max_image_pixels\) in .*00.png, received 400,"
+    ):
+        load_folder(tmp_path)
+    (tmp_path / "a" / "00.png").unlink()
+    asked = DataConfig(dataset=f"folder:{tmp_path}", max_image_pixels=63)
+    with pytest.raises(InputError, match="at most 63 pixels .* received 64"):
+        load_examples(asked, "train")
+    assert len(load_examples(dataclasses.replace(asked, max_image_pixels=64), "train")) > 0

@@ -222,6 +222,17 @@ def test_image_files_are_decoded_and_resized_as_for_training(noiseless, images, 
     np.testing.assert_allclose(answer["logits"], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded(tmp_path, trained_undefended, images):
+    net = load_model(trained_undefended / "model.keras")
+    exported = wca_tf.export(net, tmp_path, image_shape=(25, 25, 1), class_names="0123456789", max_image_pixels=625)
+    served, fits = ServedModel(exported), tf.io.encode_png(images[0]).numpy()
+    assert served("image_bytes", image_bytes=np.array([fits], object))["class_id"].shape == (1,)
+    announced = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (20_000).to_bytes(4, "big") * 2
+    for large in (tf.io.encode_png(np.zeros((26, 25, 1), np.uint8)).numpy(), announced):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="expected at most 625 pixels"):
+            served("image_bytes", image_bytes=np.array([fits, large], object))
+
+
 def test_a_net_of_colour_images_takes_grey_files_and_a_grey_one_colour(tmp_path):
     rng = np.random.default_rng(0)
     grey, colour = (rng.integers(0, 256, (8, 8, channels)).astype(np.uint8) for channels in (1, 3))

@@ -73,10 +73,10 @@ def training_batches(
 
     def make_batch(*rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         order, offsets, mirrored = (_share(values, batch_size, worker, workers) for values in rows)
-        batch = to_float(tf.gather(images, order))
+        batch = tf.gather(images, order)
         if how.padding:
             batch = crop_flip(batch, offsets, mirrored, how.padding, how.mode)
-        return batch, tf.gather(labels, order)
+        return to_float(batch), tf.gather(labels, order)
 
     numbers = tf.data.Dataset.range(first_epoch, epochs)
     return numbers.flat_map(one_epoch).map(make_batch, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
@@ -88,18 +88,21 @@ def crop_flip(
     """Pad on each side, crop back at an offset, and mirror: the usual augmentation for CIFAR.
 
     Args:
-        images: [B, H, W, channels].
+        images: [B, H, W, channels], of any type; bytes are faster than floats.
         offsets: [B, 2], row and column of each crop, whole numbers from 0 to 2 `padding`; `padding` leaves an image in
             place.
         mirrored: [B], bool.
         padding: the number of pixels on each side.
         mode: "CONSTANT" for zeros, "REFLECT" for the image's own pixels.
     """
-    height, width = images.shape[1:3]
-    padded = tf.pad(images, [[0, 0], [padding] * 2, [padding] * 2, [0, 0]], mode)
-    rows = tf.gather(padded, offsets[:, :1] + tf.range(height), axis=1, batch_dims=1)
-    cropped = tf.gather(rows, offsets[:, 1:] + tf.range(width), axis=2, batch_dims=1)
-    return tf.where(mirrored[:, tf.newaxis, tf.newaxis, tf.newaxis], cropped[:, :, ::-1], cropped)
+    shape, around = images.shape[1:], [[padding] * 2, [padding] * 2, [0, 0]]
+
+    def move(row: tuple[tf.Tensor, tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        image, offset, mirror = row
+        cropped = tf.slice(tf.pad(image, around, mode), tf.pad(offset, [[0, 1]]), shape)
+        return tf.cond(mirror, lambda: tf.reverse(cropped, [1]), lambda: cropped)  # [:, ::-1] takes ten times as long
+
+    return tf.map_fn(move, (images, offsets, mirrored), fn_output_signature=images.dtype)
 
 
 def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, workers: int = 1) -> tf.data.Dataset:

@@ -7,6 +7,8 @@ from wca_tf.core.options import check_options, flag
 
 DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
 
+MAX_PIXELS_HELP = "largest number of pixels of an image file; a small file of more can take gigabytes to decode"
+
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
@@ -21,6 +23,7 @@ class DataConfig:
     image_size: int = flag(
         0, "resize images to this height and width; 0 keeps the size they have", minimum=0, maximum=10_000
     )
+    max_image_pixels: int = flag(64_000_000, MAX_PIXELS_HELP)
 
     def __post_init__(self) -> None:
         check_options(self, "--")

@@ -15,6 +15,7 @@ from wca_tf.core.files import read_json
 from wca_tf.core.paths import expand_user
 from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
+from wca_tf.data.image_files import announced_pixels, decode
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.progress import progress_bar
 
@@ -41,7 +42,7 @@ def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
     if config.dataset == "digits":
         examples = _load_digits(split)
     elif config.dataset.startswith("folder:"):
-        examples = _load_folder(expand_user(config.dataset.removeprefix("folder:")), split, config.image_size)
+        examples = _load_folder(expand_user(config.dataset.removeprefix("folder:")), split, config)
     else:
         examples = _load_tfds(config, split, first)
     examples = examples.take(slice(0, first or None))
@@ -142,7 +143,7 @@ def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
     return keys
 
 
-def _load_folder(root: Path, split: str, image_size: int) -> Examples:
+def _load_folder(root: Path, split: str, config: DataConfig) -> Examples:
     """Load class folders of images, below root/train and root/test or below root itself.
 
     The order of the examples is the same in all runs.
@@ -156,7 +157,7 @@ def _load_folder(root: Path, split: str, image_size: int) -> Examples:
         raise InputError(f"expected the classes of {root}/train in {class_root}, received {_class_names(class_root)}")
     files = [(path, label) for label, name in enumerate(class_names) for path in _image_files(class_root / name)]
     order = np.random.default_rng(0).permutation(len(files))  # so that the first images are of all classes
-    images = _read_images([files[i][0] for i in order], image_size)
+    images = _read_images([files[i][0] for i in order], config)
     labels = np.array([files[i][1] for i in order], np.int64)
     examples = Examples(images, labels, tuple(class_names))
     return examples if has_splits else _carve_split(examples, split)
@@ -177,12 +178,12 @@ def _image_files(directory: Path) -> list[Path]:
     return files
 
 
-def _read_images(files: list[Path], image_size: int) -> np.ndarray:
+def _read_images(files: list[Path], config: DataConfig) -> np.ndarray:
     """Read images of one size, [N, H, W, channels]; grey images become RGB if any image is RGB."""
     images: list[np.ndarray] = []
     with progress_bar(len(files), "images", "reading images") as progress:
         for file in files:
-            images.append(_read_image(file, image_size))
+            images.append(_read_image(file, config))
             if images[-1].shape[:2] != images[0].shape[:2]:
                 sizes = f"{files[0]}: {images[0].shape}, {file}: {images[-1].shape}"
                 raise InputError(f"images differ in size ({sizes}): choose one with --image_size")
@@ -191,18 +192,23 @@ def _read_images(files: list[Path], image_size: int) -> np.ndarray:
     return np.stack([np.broadcast_to(image, (*image.shape[:2], channels)) for image in images])
 
 
-def _read_image(file: Path, image_size: int) -> np.ndarray:
+def _read_image(file: Path, config: DataConfig) -> np.ndarray:
     """Read an image as uint8 [H, W, 1 or 3]; transparency is dropped."""
     try:
         contents = file.read_bytes()
         if contents[:2] == b"BM" and (bits := int.from_bytes(contents[28:30], "little")) < 24:
             raise InputError(f"expected a BMP of 24 or 32 bits a pixel in {file!s}, received {bits}")
-        image = tf.io.decode_image(contents, expand_animations=False)
+        if (pixels := int(announced_pixels(contents))) > config.max_image_pixels:
+            raise InputError(
+                f"expected at most {config.max_image_pixels:,} pixels (--max_image_pixels) in {file!s}, "
+                f"received {pixels:,}"
+            )
+        image = decode(contents, config.max_image_pixels)
         if image.shape[2] in (2, 4):
-            image = tf.io.decode_image(contents, image.shape[2] - 1, expand_animations=False)
+            image = decode(contents, config.max_image_pixels, image.shape[2] - 1)
     except (OSError, tf.errors.OpError) as error:
         raise InputError(f"expected an image in {file!s}: {one_line(error)}") from None
-    return (_resize_image(image, image_size) if image_size else image).numpy()
+    return (_resize_image(image, config.image_size) if config.image_size else image).numpy()
 
 
 def _carve_split(examples: Examples, split: str) -> Examples:

@@ -42,9 +42,9 @@ SCHEMA = 2
 # PGD. There, clean accuracy would prefer the epochs that overfit to the attack of training.
 SELECTION_METRICS = (ROBUST_METRIC, "val_accuracy")
 # Flags that do not change the trained net: where the data are, and which devices share the work.
-NOT_COMPARED = ("tfds_data_dir", "download", "strategy")
+NOT_COMPARED = ("tfds_data_dir", "download", "max_image_pixels", "strategy")
 # Flags and options of defences that directories of this schema may lack: newer ones, whose defaults change nothing.
-NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing")
+NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing", "max_image_pixels")
 NEWER_OPTIONS = ("backbone_decay", "temperature", "alignment", "alignment_weight", "features")
 NEWER_OF_DATA = ("train_sha256",)  # in the description of the data; not compared where a directory lacks it
 # Directories may move: only whether one was given is compared.

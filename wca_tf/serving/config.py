@@ -4,6 +4,7 @@ import dataclasses
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import check_options, flag
+from wca_tf.data.config import MAX_PIXELS_HELP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,6 +14,7 @@ class ExportConfig:
     model_dir: str = flag("", "directory of a trained model")
     export_dir: str = flag("", "where versions of the served model go: the directory that TF Serving watches")
     version: int = flag(1, "number of the version, a directory of its own; one that exists is never replaced")
+    max_image_pixels: int = flag(2**24, f"{MAX_PIXELS_HELP}; of image_bytes")
 
     def __post_init__(self) -> None:
         check_options(self, "--")

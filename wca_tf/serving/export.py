@@ -46,6 +46,7 @@ def export(
     image_shape: Sequence[int],
     class_names: Sequence[str],
     version: int = 1,
+    max_image_pixels: int = ExportConfig.max_image_pixels,
     config: Mapping[str, Any] | None = None,
     model_sha256: str | None = None,
     training_complete: bool | None = None,
@@ -58,6 +59,8 @@ def export(
         image_shape: (H, W, channels) of the uint8 images to be served, channels 1 or 3.
         class_names: a name for each class, in the order of the logits.
         version: the directory's name, a whole number of 1 or more.
+        max_image_pixels: the largest number of pixels of a file in a request of `image_bytes`; a file of more is an
+            error of that request.
         config: for the manifest: the configuration of the training, as JSON values.
         model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
         training_complete: for the manifest: whether the training was complete; `None` where it is not known.
@@ -70,7 +73,7 @@ def export(
             exporting to the same directory.
     """
     shape = _check(model, image_shape, class_names, version)
-    signatures = Signatures(model, shape, tuple(class_names))
+    signatures = Signatures(model, shape, tuple(class_names), max_image_pixels)
     _check_noise_follows_seed(model, shape)
     manifest = {
         "schema": SCHEMA,
@@ -121,6 +124,7 @@ def export_model_dir(config: ExportConfig) -> Path:
         image_shape=dataset["image_shape"],
         class_names=dataset["class_names"],
         version=config.version,
+        max_image_pixels=config.max_image_pixels,
         config=stored["config"],
         model_sha256=sha256,
         training_complete=complete,

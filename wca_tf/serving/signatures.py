@@ -19,7 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.data.image_files import decode
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.samplers import GaussianSampler, sampler_of
 
 MAX_SAMPLES = 10_000  # of `averaged`: in 95 of 100 answers the share of so many draws is within 0.01 of P
@@ -34,15 +36,21 @@ class Signatures:
         model: a built net.
         image_shape: (H, W, channels), channels 1 or 3.
         class_names: one for each class.
+        max_image_pixels: the largest number of pixels of a file in `image_bytes`.
 
     Raises:
         InputError: weights are NaN or Inf; the net does not take images of this shape.
     """
 
     def __init__(
-        self, model: StochasticClassifier, image_shape: tuple[int, int, int], class_names: tuple[str, ...]
+        self,
+        model: StochasticClassifier,
+        image_shape: tuple[int, int, int],
+        class_names: tuple[str, ...],
+        max_image_pixels: int = ExportConfig.max_image_pixels,
     ) -> None:
         self.model = model
+        self.max_image_pixels = max_image_pixels
         self.image_shape = image_shape
         self.class_names = tf.constant([name.encode("utf-8", "replace") for name in class_names])
         try:
@@ -149,7 +157,7 @@ class Signatures:
     def _decode(self, contents: tf.Tensor) -> tf.Tensor:
         """Return a file's pixels, uint8 [H, W, channels]: alpha dropped, grey made RGB or RGB grey, and resized."""
         height, width, channels = self.image_shape
-        image = tf.io.decode_image(contents, expand_animations=False)
+        image = decode(contents, self.max_image_pixels)
         image.set_shape([None, None, None])
         is_grey = tf.shape(image)[2] < 3  # grey, or grey and alpha
         if channels == 1:
