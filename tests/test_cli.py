@@ -85,6 +85,12 @@ def test_helpfull_lists_every_flag_with_its_meaning(command, name, config_class,
         assert all(re.search(rf"\b{attack}\b", text) for attack in ATTACKS)
 
 
+@pytest.mark.parametrize("name", ["train", "evaluate", "certify", "compare", "export", "reproduce", "quickstart"])
+def test_every_command_has_a_flag_for_modules(command_without_tensorflow, name):
+    done = command_without_tensorflow(name, "--helpfull")
+    assert done.code == 0 and "--modules=" in done.out
+
+
 @pytest.mark.parametrize("name", ["train", "evaluate", "compare", "export", "reproduce"])
 def test_help_fits_on_a_screen_and_says_where_the_rest_is(command_without_tensorflow, name):
     done = command_without_tensorflow(name, "--help")

@@ -496,7 +496,7 @@ def test_modules_that_are_no_list_are_an_input_error(copy):
     directory = ModelDirectory(copy)
     directory.config.write_text(json.dumps({**directory.read_config(), "modules": 5}))
     with pytest.raises(InputError, match="config.json of schema"):
-        directory.load_best()
+        directory.train_config()
 
 
 @keras.saving.register_keras_serializable("tests")
