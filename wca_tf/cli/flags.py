@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from wca_tf.cli.help import help_text
+from wca_tf.core import files
 from wca_tf.core.errors import InputError, LostWorkerError, one_line
 from wca_tf.core.own_modules import import_modules
 
@@ -59,7 +60,7 @@ def config_from_flags(config_class: type[Config], **given: Any) -> Config:
 def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), details: str = "") -> None:
     """Parse the command line and call `main`; what a user can cause becomes one line and exit 2.
 
-    Every command has the flag --modules.
+    Every command has the flags --modules and --lock.
 
     Args:
         main: the command.
@@ -85,10 +86,15 @@ def _define_common_flags() -> None:
     flags.DEFINE_list(
         "modules", [], "comma-separated modules of your own that may be imported, for nets and attacks that need them"
     )
-    show_in_help("modules")
+    flags.DEFINE_bool(
+        "lock", True, "keep other processes out of directories that are written; --nolock where there are no locks"
+    )
+    for name in ("modules", "lock"):
+        show_in_help(name)
 
 
 def _with_common_flags(main: Callable[[], None]) -> None:
+    files.use_locks(flags.FLAGS.lock)
     if flags.FLAGS.modules:
         with _without_notes():
             import_modules(flags.FLAGS.modules)
