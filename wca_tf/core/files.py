@@ -85,6 +85,17 @@ def _finite(text: str) -> float:
     return number
 
 
+def check_broken(error: Exception, record: Path) -> None:
+    """Print a line where an error in reading a record says that it is broken, since it is then made again.
+
+    Raises:
+        InputError: the disk does not give the file, which may be whole.
+    """
+    if isinstance(error, OSError):
+        raise InputError(f"expected a record in {record}, which cannot be read: {one_line(error)}") from None
+    print(f"made again: {record}, which cannot be read: {one_line(error)}")
+
+
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal; raise InputError when it is absent or cannot be read."""
     try:

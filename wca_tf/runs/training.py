@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import shlex
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import cast
@@ -11,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from wca_tf.attacks import BallAttack
-from wca_tf.core.errors import DIVERGED, DivergedError, InputError
+from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
 from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
 from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
@@ -125,7 +126,7 @@ def _train_in(
         remove_leftovers(directory.backup.parent)
         if directory.backup.exists():
             directory.check_same_dataset(training, training=True)
-            margin, model = model.margin, load_model(directory.backup)
+            margin, model = model.margin, _net_of_backup(directory)
             model.margin = margin
         if config.adversarial != "none":
             attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
@@ -141,6 +142,22 @@ def _train_in(
         with contextlib.suppress(OSError):  # it may hold files that are not this run's
             directory.backup.parent.rmdir()
     return directory.best_epoch()
+
+
+def _net_of_backup(directory: ModelDirectory) -> StochasticClassifier:
+    """Return the net of the last complete epoch; raise InputError with commands that help where its file is broken."""
+    try:
+        return load_model(directory.backup)
+    except UnnamedModuleError:
+        raise
+    except InputError as error:
+        best, backup = (shlex.quote(str(path)) for path in (directory.best, directory.backup))
+        ways = []
+        with contextlib.suppress(InputError):
+            load_model(directory.best)  # it has an optimizer and a random stream too
+            ways.append(f"to go on from the best epoch: cp {best} {backup}")
+        ways.append(f"to start again: rm {backup}")
+        raise InputError(f"{error}; {'; '.join(ways)}") from None
 
 
 def _margin_of(config: TrainConfig, model: StochasticClassifier) -> LipschitzMargin | None:
