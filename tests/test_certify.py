@@ -35,7 +35,7 @@ from wca_tf.nets.loss_terms import LipschitzMargin
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory
+from wca_tf.runs.model_dir import ModelDirectory, load_model
 from wca_tf.runs.training import train
 
 SCHEDULE = {"epochs": 5, "learning_rate": 1e-3, "learning_rate_schedule": "constant", "batch_size": 50}
@@ -163,7 +163,7 @@ def test_no_attack_on_images_goes_below_the_certificate(net_of, tmp_path, defenc
     rows = results["certificates"]["rows"]
     assert [row["radius"] for row in rows] == [0.05, 0.3]
     assert rows[0]["certificate"]["value"] > 0.5  # at 0.3 little is proved of a net that trained for seconds
-    model = ModelDirectory(directory).load_model(ModelDirectory(directory).best)
+    model = load_model(ModelDirectory(directory).best)
     for row in rows:
         assert row["violations"] == 0
         assert row["certificate"]["value"] <= row["attacked"]["value"]
@@ -318,7 +318,7 @@ def test_bounds_are_those_of_the_net_as_it_answers(net_of, tmp_path):
     directory = net_of(CONSTRAINT)
     asked = EvaluateConfig(attacks="fgsm:norm=l2", epsilons="l2:0.1", certified_radii="0.1", num_examples=40)
     [row] = evaluate(dataclasses.replace(asked, average_draws=9), directory, tmp_path / "mean")["certificates"]["rows"]
-    model = ModelDirectory(directory).load_model(ModelDirectory(directory).best)
+    model = load_model(ModelDirectory(directory).best)
     test = load_evaluation_examples(asked, ModelDirectory(directory))
     logits = model.noise_free_logits(test.images / np.float32(255)).numpy()
     weights, scale = model.class_weights.numpy(), model.logit_scale.numpy() / 3

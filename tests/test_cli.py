@@ -85,6 +85,42 @@ def test_helpfull_lists_every_flag_with_its_meaning(command, name, config_class,
         assert all(re.search(rf"\b{attack}\b", text) for attack in ATTACKS)
 
 
+@pytest.mark.parametrize("name", ["train", "evaluate", "certify", "compare", "export", "reproduce", "quickstart"])
+def test_every_command_has_flags_for_modules_and_locks(command_without_tensorflow, name):
+    done = command_without_tensorflow(name, "--helpfull")
+    assert done.code == 0 and "--modules=" in done.out and "--[no]lock" in done.out
+
+
+WITHOUT_LOCKS = """
+import errno, fcntl
+
+
+def refuse(*arguments):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+fcntl.flock = refuse
+"""
+
+
+@pytest.mark.slow
+def test_a_command_on_a_file_system_without_locks_goes_on_as_its_message_says(command, command_environment, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
+    environment = {**command_environment, "PYTHONPATH": str(tmp_path)}
+    small = ("--image_size=25", "--backbone=lenet5", "--max_train_examples=64", "--batch_size=32", "--epochs=1")
+    asked = {
+        "train": ("train", "--model_dir=model", *small),
+        "evaluate": ("evaluate", "--model_dir=model", "--attacks=fgsm", "--num_examples=4", "--report_dir=report"),
+        "compare": ("compare", "--evaluations=report", "--report_dir=compared"),
+        "export": ("export", "--model_dir=model", "--export_dir=served"),
+    }
+    for arguments in asked.values():
+        done = command(*arguments, cwd=tmp_path, environment=environment)
+        assert done.code == 2 and "No locks available" in done.err and "--nolock" in done.err, done.err
+        done = command(*arguments, "--nolock", cwd=tmp_path, environment=environment)
+        assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize("name", ["train", "evaluate", "compare", "export", "reproduce"])
 def test_help_fits_on_a_screen_and_says_where_the_rest_is(command_without_tensorflow, name):
     done = command_without_tensorflow(name, "--help")

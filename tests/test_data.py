@@ -398,6 +398,11 @@ def test_a_broken_dataset_info_is_an_input_error(tfds_dir, tmp_path):
         load_examples(tfds_config(tmp_path / "copy"), "test")
 
 
+def test_sets_of_a_tfds_community_whose_code_would_be_fetched_are_refused(tmp_path):
+    with pytest.raises(InputError, match="community datasets are disabled"):
+        load_examples(DataConfig("kaggle:mnist", str(tmp_path)), "test")
+
+
 @pytest.mark.parametrize("key", ["pythonClassName", "python_class_name"])
 def test_no_module_that_a_tfds_set_names_is_imported(tmp_path, monkeypatch, key):
     (tmp_path / "evil.py").write_text("open('ran', 'w')\n")

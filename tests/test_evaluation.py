@@ -66,7 +66,7 @@ def test_results_have_exactly_the_documented_keys(report):
     results = read_strictly(report[1] / "results.json")
     documented = {"schema", "model_dir", "dataset", "split", "num_examples", "seed", "versions", "seconds", "clean"}
     documented |= {"attacks", "worst_case", "checklist"}
-    assert set(results) == documented | {"config", "model", "images_sha256", "training", "authors_attack"}
+    assert set(results) == documented | {"config", "model", "images_sha256", "training", "authors_attack", "modules"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
         keys = {"name", "norm", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion"}

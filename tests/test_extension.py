@@ -75,7 +75,9 @@ def test_an_attack_of_a_users_own_is_evaluated_beside_the_others(trained, comman
     )
     assert own["zero_gradient_share"] is None  # a black box
     assert text in done.out and text.replace(":", ":<wbr>") in (report / "report.html").read_text()
-    done = command("evaluate", "--attacks=fgsm", *shared, cwd=tmp_path)
+    refused = command("evaluate", "--attacks=fgsm", *shared, cwd=tmp_path)
+    assert refused.code == 2 and "--modules='spsa'" in refused.err
+    done = command("evaluate", "--attacks=fgsm", "--modules=spsa", *shared, cwd=tmp_path)
     assert done.code == 0, done.err
     assert [attack["name"] for attack in json.loads((report / "results.json").read_text())["attacks"]] == [text, "fgsm"]
 
@@ -196,10 +198,11 @@ def test_a_defence_of_a_users_own_is_trained_evaluated_and_exported(command, tmp
     assert (tmp_path / "model" / "model.keras").exists()
     attacks = "fgsm,pgd:steps=2,square:queries=10"
     shared = ("--model_dir=model", f"--attacks={attacks}", "--epsilons=0.1", "--num_examples=20", "--eot_samples=2")
+    shared = (*shared, "--modules=toy")
     done = command("evaluate", *shared, "--report_dir=report", cwd=tmp_path)
     assert done.code == 0, done.err
     results = read_strictly(tmp_path / "report" / "results.json")
-    assert results["training"]["defence"] == text and text in done.out
+    assert results["training"]["defence"] == text and text in done.out and results["modules"] == ["toy"]
     clean, *attacked = (each["expected_accuracy"]["value"] for each in (results["clean"], *results["attacks"]))
     assert clean > 0.5 and all(left < clean for left in attacked)
     assert text in (tmp_path / "report" / "report.html").read_text()
@@ -207,7 +210,7 @@ def test_a_defence_of_a_users_own_is_trained_evaluated_and_exported(command, tmp
     assert again.code == 0
     numbers = read_strictly(tmp_path / "again" / "results.json")["attacks"]
     assert [each["expected_accuracy"] for each in numbers] == [a["expected_accuracy"] for a in results["attacks"]]
-    done = command("export", "--model_dir=model", "--export_dir=served", cwd=tmp_path)
+    done = command("export", "--model_dir=model", "--export_dir=served", "--modules=toy", cwd=tmp_path)
     assert done.code == 0, done.err
     served = ServedModel(tmp_path / "served" / "1")
     images = np.random.default_rng(0).integers(0, 256, (2, 25, 25, 1), np.uint8)
@@ -250,16 +253,18 @@ class Toy(Defence):
 
 
 @pytest.mark.slow
-def test_a_net_in_another_module_than_its_declaration_is_found_again(command, tmp_path):
+def test_a_net_in_another_module_than_its_declaration_needs_both(command, tmp_path):
     for name, text in TWO_MODULES.items():
         (tmp_path / name).write_text(text)
     small = ("--image_size=25", "--max_train_examples=64", "--batch_size=32", "--epochs=1")
     done = command("train", "--defence=toy_declaration:Toy", "--model_dir=model", *small, cwd=tmp_path)
     assert done.code == 0, done.err
-    done = command("evaluate", "--model_dir=model", "--attacks=fgsm", "--num_examples=5", cwd=tmp_path)
-    assert done.code == 0, done.err
-    done = command("export", "--model_dir=model", "--export_dir=served", cwd=tmp_path)
-    assert done.code == 0, done.err
+    for asked in (("evaluate", "--attacks=fgsm", "--num_examples=5"), ("export", "--export_dir=served")):
+        refused = command(*asked, "--model_dir=model", cwd=tmp_path)
+        advice = "--modules='toy_declaration,toy_net'"
+        assert refused.code == 2 and advice in refused.err
+        done = command(*asked, "--model_dir=model", advice.replace("'", ""), cwd=tmp_path)
+        assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(

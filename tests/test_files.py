@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import os
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.files import exclusive_directory, read_json, write_atomically, write_json
+from wca_tf.core.files import exclusive_directory, read_json, use_locks, write_atomically, write_json
 
 HOLD = """
 import sys
@@ -141,6 +142,32 @@ def test_the_lock_ends_with_the_process_however_that_ends(tmp_path, holder, how)
     assert holder.returncode == (-how if how else 0)
     with exclusive_directory(tmp_path / "held"):
         pass
+
+
+@pytest.fixture
+def without_locks(monkeypatch):
+    """A file system without locks, as some network file systems are mounted."""
+
+    def refuse(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    yield
+    use_locks(True)
+
+
+def test_a_file_system_without_locks_is_told_as_such(tmp_path, without_locks):
+    with pytest.raises(InputError, match="with locks, received .*No locks available.*--nolock") as raised:
+        with exclusive_directory(tmp_path):
+            raise AssertionError("held without a lock")
+    assert "in use" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_without_locks_the_directory_is_used_when_the_user_says_so(tmp_path, without_locks):
+    (tmp_path / ".wca_tf-abcmodel.keras").write_text("x")
+    use_locks(False)
+    with exclusive_directory(tmp_path) as path:
+        assert path == tmp_path and os.listdir(tmp_path) == [".lock"]
 
 
 def test_files_that_a_killed_process_was_writing_are_removed_and_no_others(tmp_path):

@@ -286,12 +286,11 @@ def test_stored_results_can_be_added_to_or_are_refused(evaluated, tmp_path, data
 
 @FUZZ
 @given(data=st.data())
-def test_a_record_is_read_or_refused(evaluated, tmp_path, data):
+def test_a_record_is_read_or_made_again(evaluated, tmp_path, data):
     path = record_path(evaluated[1] / "records", "fgsm", 0.1)
     copied = tmp_path / path.name
     copied.write_bytes(broken(data, path.read_bytes()))
-    with clear():
-        load_outcome(tmp_path, "fgsm", 0.1)
+    load_outcome(tmp_path, "fgsm", 0.1)
 
 
 @FEW
@@ -395,8 +394,7 @@ def test_arrays_are_read_without_pickle(tmp_path):
 
     path = record_path(tmp_path, "fgsm", 0.1)
     np.savez(path, described=np.array([Runs()], dtype=object))
-    with pytest.raises(InputError, match="record"):
-        load_outcome(tmp_path, "fgsm", 0.1)
+    assert load_outcome(tmp_path, "fgsm", 0.1) is None
     assert not os.path.exists("ran")
 
 

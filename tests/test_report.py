@@ -276,9 +276,15 @@ def test_the_commands_say_what_was_run(evaluated, trained, tiny_config):
     assert configured(TrainConfig, named) == tiny_config
     [command] = commands.evaluate_commands(results)
     program, named, switches = flags_of(command)
-    assert program == "bin/evaluate" and not switches
+    assert program == "bin/evaluate" and not switches and "modules" not in named
     again = configured(EvaluateConfig, named)
     assert trials_of(again) == trials_of(CONFIG) and again.identity() == CONFIG.identity()
+
+
+def test_the_command_names_the_modules_that_a_net_needs(evaluated):
+    results = {**evaluated[0], "modules": ["toy", "toy_net"]}
+    [command] = commands.evaluate_commands(results)
+    assert flags_of(command)[1]["modules"] == "toy,toy_net"
 
 
 def test_attacks_that_differ_by_radius_take_several_commands(evaluated):

@@ -221,22 +221,29 @@ def test_names_and_radii_have_records_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["empty", "half", "text", "another npz"])
-def test_a_broken_record_is_one_clear_line(examples, uninterrupted, tmp_path, broken):
+def test_broken_records_are_made_again_in_one_run(examples, uninterrupted, tmp_path, broken, capsys):
+    run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path)
+    paths = [record_path(tmp_path, each.name, each.epsilon) for each in TRIALS[:2]]
+    for path in paths:
+        if broken == "half":
+            os.truncate(path, path.stat().st_size // 2)
+        elif broken == "another npz":
+            np.savez(path, l2=np.zeros(3))
+        else:
+            path.write_text("" if broken == "empty" else "not a record")
+    assert_same_outcomes(run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("made again: ")]
+    assert len(told) == 2 and all(str(path) in line for path, line in zip(paths, told, strict=True))
+
+
+def test_a_record_that_the_disk_does_not_give_is_not_replaced(examples, tmp_path):
+    """It may be whole."""
     run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path)
     path = record_path(tmp_path, "fgsm", 0.1)
-    if broken == "half":
-        os.truncate(path, path.stat().st_size // 2)
-    elif broken == "another npz":
-        np.savez(path, l2=np.zeros(3))
-    else:
-        path.write_text("" if broken == "empty" else "not a record")
-    before = records_in(tmp_path)
-    with pytest.raises(InputError, match=rf"{path.name}.*remove it") as raised:
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match=rf"{path.name}.*Is a directory"):
         run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path)
-    assert "\n" not in str(raised.value)
-    assert records_in(tmp_path) == before
-    path.unlink()  # as it says
-    assert_same_outcomes(run_attacks(TARGET, TRIALS[:2], examples, SETTINGS, tmp_path), uninterrupted[0][:2])
 
 
 def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):

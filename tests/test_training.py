@@ -269,11 +269,80 @@ def test_a_truncated_configuration_is_refused(copy, tiny_config):
         train(tiny_config, copy)
 
 
-def test_a_truncated_backup_is_an_input_error_that_names_the_file(unfinished, tiny_config):
+def test_a_cut_backup_says_how_to_go_on_from_the_best_epoch(unfinished, trained, tiny_config):
+    """Its command ends with the same weights: every epoch begins from saved weights, optimizer and random stream."""
     os.truncate(unfinished / "backup" / "latest.keras", 1000)
-    with pytest.raises(InputError, match=r"latest\.keras") as raised:
+    with pytest.raises(InputError, match=r"complete .keras file in .*latest\.keras") as raised:
         train(tiny_config, unfinished)
     assert "\n" not in str(raised.value)
+    run_advice(r"from the best epoch: (cp \S+ \S+);", raised)
+    train(tiny_config, unfinished)
+    assert same(weights(unfinished / "last.keras"), weights(trained / "last.keras"))
+    assert same(weights(unfinished / "model.keras"), weights(trained / "model.keras"))
+    lines, expected = (without_seconds(ModelDirectory(path).read_metrics()) for path in (unfinished, trained))
+    assert lines == expected
+
+
+@pytest.mark.slow
+def test_a_cut_backup_goes_on_from_an_earlier_best_epoch(tmp_path, trained, tiny_config):
+    train(tiny_config, tmp_path, snapshots=(3,))
+    kept = ModelDirectory(tmp_path)
+    shutil.copy(kept.snapshot(3).best, kept.best)  # as if the third had been the best so far
+    kept.backup.parent.mkdir()
+    kept.last.rename(kept.backup)
+    os.truncate(kept.backup, 1000)
+    with pytest.raises(InputError) as raised:
+        train(tiny_config, tmp_path)
+    run_advice(r"from the best epoch: (cp \S+ \S+);", raised)
+    train(tiny_config, tmp_path)
+    assert same(weights(kept.last), weights(trained / "last.keras"))
+    assert without_seconds(kept.read_metrics()) == without_seconds(ModelDirectory(trained).read_metrics())
+
+
+def test_a_cut_backup_without_a_whole_net_says_how_to_start_again(unfinished, tiny_config):
+    for name in ("backup/latest.keras", "model.keras"):
+        os.truncate(unfinished / name, 1000)
+    with pytest.raises(InputError, match=r"latest\.keras") as raised:
+        train(tiny_config, unfinished)
+    assert "cp " not in str(raised.value)
+    run_advice(r"start again: (rm \S+)$", raised)
+    assert starts_again(unfinished, tiny_config)
+
+
+@pytest.mark.parametrize("left", [None, [1, 2, 3], [1, 2, 4, 5], [2, 3, 4, 5]])
+def test_metrics_that_lack_epochs_of_the_backup_are_refused(unfinished, tiny_config, left):
+    """The best epoch would be chosen among too few."""
+    metrics = unfinished / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.unlink() if left is None else metrics.write_text("".join(lines[epoch - 1] for epoch in left))
+    with pytest.raises(InputError, match=r"the epochs 1 to 5 in .*metrics\.jsonl") as raised:
+        train(tiny_config, unfinished)
+    assert "\n" not in str(raised.value) and (unfinished / "backup" / "latest.keras").exists()
+    if left is None:
+        run_advice(r"start again: (rm \S+)$", raised)
+        assert starts_again(unfinished, tiny_config)
+
+
+def run_advice(pattern, raised):
+    subprocess.run(re.search(pattern, str(raised.value)).group(1), shell=True, check=True)
+
+
+def starts_again(directory, config):
+    """Whether a run in the directory begins with the first epoch; it is stopped there."""
+
+    class Stopped(BaseException):
+        pass
+
+    class Stopping(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            assert epoch == 0
+            raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(config.parsed_defence), "callbacks", lambda defence: [Stopping()])
+        with pytest.raises(Stopped):
+            train(config, directory)
+    return True
 
 
 def test_broken_metrics_are_an_input_error_that_names_the_file(unfinished, tiny_config):
@@ -496,7 +565,7 @@ def test_modules_that_are_no_list_are_an_input_error(copy):
     directory = ModelDirectory(copy)
     directory.config.write_text(json.dumps({**directory.read_config(), "modules": 5}))
     with pytest.raises(InputError, match="config.json of schema"):
-        directory.load_best()
+        directory.train_config()
 
 
 @keras.saving.register_keras_serializable("tests")

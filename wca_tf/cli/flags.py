@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from wca_tf.cli.help import help_text
+from wca_tf.core import files
 from wca_tf.core.errors import InputError, LostWorkerError, one_line
+from wca_tf.core.own_modules import import_modules
 from wca_tf.core.termination import supervise
 from wca_tf.distribution.cluster import cluster_of
 
@@ -60,6 +62,8 @@ def config_from_flags(config_class: type[Config], **given: Any) -> Config:
 def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), details: str = "") -> None:
     """Parse the command line and call `main`; what a user can cause becomes one line and exit 2.
 
+    Every command has the flags --modules and --lock.
+
     Args:
         main: the command.
         usage: the text that --help begins with.
@@ -70,14 +74,33 @@ def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), deta
         sys.stdout.reconfigure(errors="replace")  # where the terminal has no ε
     if sys.stderr is None:  # closed by the shell: another file would get its number
         sys.stderr = open(os.devnull, "w")
+    _define_common_flags()
     _show_help(usage, common, details)
-    sys.path.insert(0, "")  # where attacks and defences of a user's own are looked for: the working directory
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     # TensorFlow leaves it off on CPUs without instructions for neural networks, where training is faster with it too.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     logging.set_verbosity(logging.WARNING)  # TFDS tells where it reads from, at length
-    app.run(lambda _: _main_with_clear_errors(main), flags_parser=_parse)
+    app.run(lambda _: _main_with_clear_errors(lambda: _with_common_flags(main)), flags_parser=_parse)
+
+
+def _define_common_flags() -> None:
+    flags.DEFINE_list(
+        "modules", [], "comma-separated modules of your own that may be imported, for nets and attacks that need them"
+    )
+    flags.DEFINE_bool(
+        "lock", True, "keep other processes out of directories that are written; --nolock where there are no locks"
+    )
+    for name in ("modules", "lock"):
+        show_in_help(name)
+
+
+def _with_common_flags(main: Callable[[], None]) -> None:
+    files.use_locks(flags.FLAGS.lock)
+    if flags.FLAGS.modules:
+        with _without_notes():
+            import_modules(flags.FLAGS.modules)
+    main()
 
 
 def import_tensorflow() -> None:

@@ -21,6 +21,10 @@ class DivergedError(InputError):
 DIVERGED = "training diverged"  # in TensorFlow's error when a graph finds that the loss is NaN or Inf
 
 
+class UnnamedModuleError(InputError):
+    """A file names a module of somebody's own, which the user has not named."""
+
+
 class LostWorkerError(InputError):
     """Another process of the cluster is gone. Commands exit with 75 ("try again"), so that a launcher restarts them."""
 

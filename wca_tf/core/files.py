@@ -18,6 +18,7 @@ from wca_tf.core.errors import InputError, one_line
 
 TEMPORARY_PREFIX = ".wca_tf-"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, or the limit of a user or of a process
+_locks = True  # see use_locks
 
 
 def write_atomically(path: str | Path, write: Callable[[str], object]) -> None:
@@ -84,6 +85,17 @@ def _finite(text: str) -> float:
     return number
 
 
+def check_broken(error: Exception, record: Path) -> None:
+    """Print a line where an error in reading a record says that it is broken, since it is then made again.
+
+    Raises:
+        InputError: the disk does not give the file, which may be whole.
+    """
+    if isinstance(error, OSError):
+        raise InputError(f"expected a record in {record}, which cannot be read: {one_line(error)}") from None
+    print(f"made again: {record}, which cannot be read: {one_line(error)}")
+
+
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal; raise InputError when it is absent or cannot be read."""
     try:
@@ -103,12 +115,21 @@ def sha256_of_arrays(*arrays: np.ndarray) -> str:
     return hashed.hexdigest()
 
 
+def use_locks(use: bool) -> None:
+    """Say whether `exclusive_directory` keeps other processes out. Without locks, the user must."""
+    global _locks
+    _locks = use
+
+
 @contextlib.contextmanager
 def exclusive_directory(path: str | Path) -> Iterator[Path]:
-    """Make the directory `path` and hold it for this process; raise InputError when it is in use or not writable.
+    """Make the directory `path` and hold it for this process.
 
     The kernel keeps the lock, so the lock ends with the process, even when the process is killed. Files that a killed
     process was writing there are removed.
+
+    Raises:
+        InputError: the directory is in use or not writable, or its file system has no locks (see `use_locks`).
     """
     path = Path(path)
     try:
@@ -118,9 +139,15 @@ def exclusive_directory(path: str | Path) -> Iterator[Path]:
         raise InputError(f"expected a directory that can be written, received {path}: {one_line(error)}") from None
     with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            if _locks:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise InputError(f"{path} is in use by another process: wait for it, or name another directory") from None
+        except OSError as error:
+            raise InputError(
+                f"expected a directory on a file system with locks, received {path}: {one_line(error)}; name another, "
+                "or add --nolock (in Python: wca_tf.core.files.use_locks(False)) if no other process uses it"
+            ) from None
         remove_leftovers(path)
         yield path
 

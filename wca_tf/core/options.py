@@ -6,13 +6,13 @@ This module does not import TensorFlow.
 """
 
 import dataclasses
-import importlib
 import math
 import numbers
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.own_modules import import_own
 
 SMALLEST, LARGEST = 1e-30, 1e30  # of floats: float32 holds no numbers far beyond
 MAX_WHOLE = 1_000_000  # steps or draws; a larger number is a typing error
@@ -207,13 +207,13 @@ def build_declared(declaration: type[T], text: str, options: Mapping[str, Any]) 
 
 
 def class_from_outside(module: str, name: str, base: type[T]) -> type[T]:
-    """Import a class from a module outside this package.
+    """Import a class from a module outside this package, which the user named.
 
     Raises:
         InputError: there is no such module or class, or it does not derive from `base`.
     """
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = getattr(import_own(module), name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise InputError(f"expected {module}:{name} to be importable: {one_line(error)}") from None
     if not (isinstance(found, type) and issubclass(found, base)):

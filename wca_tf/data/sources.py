@@ -105,8 +105,10 @@ def _tfds_builder(config: DataConfig) -> Any:
     directory = expand_user(config.tfds_data_dir)
     for description in sorted((directory / config.dataset.split("/")[0].split(":")[0]).rglob("features.json")):
         _check_classes(read_json(description), description)
+    public = tfds.core.visibility.DatasetType.TFDS_PUBLIC  # sets of a community are code, which TFDS would import
     try:
-        builder = tfds.builder(config.dataset, data_dir=str(directory))
+        with tfds.core.visibility.set_availables_tmp([public]):
+            builder = tfds.builder(config.dataset, data_dir=str(directory))
         if config.download and not Path(builder.data_dir).exists():
             builder.download_and_prepare()
         if builder.info.splits:

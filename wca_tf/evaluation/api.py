@@ -11,6 +11,7 @@ import numpy as np
 from wca_tf.attacks import Attack
 from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.core.errors import InputError
+from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
@@ -78,7 +79,9 @@ def _items(value: Any) -> Any:
     return tuple(value) if isinstance(value, Iterable) else (value,)
 
 
-def evaluate_model_dir(config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "") -> Report:
+def evaluate_model_dir(
+    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", modules: Iterable[str] = ()
+) -> Report:
     """Attack the net that `bin/train` left in a directory, as `bin/evaluate` does.
 
     Args:
@@ -86,10 +89,12 @@ def evaluate_model_dir(config: EvaluateConfig, model_dir: str | Path, report_dir
         model_dir: directory of the training run.
         report_dir: directory for the results; empty for a directory below `model_dir`/evaluations, named after the
             images and options of the evaluation.
+        modules: modules of your own that the directory needs. It imports no others.
 
     Raises:
-        InputError: the model is absent or broken, data are absent, or the report directory belongs to another
-            evaluation.
+        InputError: the model is absent or broken, or needs another module; data are absent; or the report directory
+            belongs to another evaluation.
     """
+    import_modules(modules)
     model_dir = check_model_present(str(model_dir))
     return Report(runner.evaluate(config, model_dir, expand_user(str(report_dir)) if report_dir else ""))

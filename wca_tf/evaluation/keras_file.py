@@ -6,21 +6,21 @@ from typing import Any
 import keras
 import numpy as np
 
-from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.errors import InputError, UnnamedModuleError, one_line
 from wca_tf.core.keras_graph import call_behind, last_operation
+from wca_tf.core.own_modules import import_classes
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.keras_target import check_takes_images
-from wca_tf.runs.model_dir import import_classes
 
 
 def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> dict[str, Any]:
     """Attack the classifier in a `.keras` file, and write what `evaluate` writes.
 
     Args:
-        path: the file. It is read safely: layers that hold code (Lambda) are refused.
+        path: the file. It is read safely: layers that hold code (Lambda) are refused, and it imports no other module.
         data: the data set whose test images are attacked; the classifier takes them as float32 in [0, 1].
         config: the attacks.
         report_dir: directory for the results.
@@ -56,11 +56,13 @@ def load_classifier(path: Path) -> keras.Model:
     Attacks need logits, because probabilities saturate. The net's answers do not change.
 
     Raises:
-        InputError: the file cannot be read, or has unknown layers.
+        InputError: the file cannot be read, has unknown layers, or needs a module that is not imported.
     """
     try:
         import_classes(path)
         model = keras.models.load_model(path, compile=False)
+    except UnnamedModuleError:
+        raise
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
         raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None
     last = last_operation(model)

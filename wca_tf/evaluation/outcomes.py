@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from wca_tf.core import files
-from wca_tf.core.errors import InputError, one_line
 from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.worst_case import least_probability
 
@@ -113,10 +112,11 @@ def load_outcome(
 ) -> Outcome | None:
     """Return the record of an attack, or `None` where there is no record.
 
-    The result is `None` too where the record's `config` does not have all items of `algorithms`.
+    The result is `None` too where the record's `config` does not have all items of `algorithms`, and where the file is
+    broken; then a line is printed.
 
     Raises:
-        InputError: the file is broken.
+        InputError: the disk does not give the file.
     """
     path = record_path(directory, name, epsilon)
     if not path.exists():
@@ -130,7 +130,8 @@ def load_outcome(
         fields = {f.name: arrays.pop(f"judgement_{f.name}") for f in dataclasses.fields(Judgement)}
         return Outcome(**described, judgement=Judgement(**fields), **arrays)
     except Exception as error:  # NumPy raises whatever zip and its own readers raise
-        raise InputError(f"expected a record in {path}, which cannot be read: {one_line(error)}; remove it") from None
+        files.check_broken(error, path)
+        return None
 
 
 def stored_worst_case(arrays: dict[str, np.ndarray], names: list[str], norm: str, epsilon: float) -> Judgement:

@@ -105,6 +105,7 @@ def _evaluate_model_dir(
         "split": config.split,
         "training": dataclasses.asdict(train_config),
         "authors_attack": train_config.parsed_defence.protocol,
+        "modules": directory.needed_modules(),
     }
     target = _averaged(target_of(model), config)
     with one_writer(strategy, report) as own:
@@ -196,7 +197,13 @@ def evaluate_model(
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": config.identity(),
     }
-    described = {"dataset": name, "split": "given", "training": None, "authors_attack": ""}
+    described: dict[str, Any] = {
+        "dataset": name,
+        "split": "given",
+        "training": None,
+        "authors_attack": "",
+        "modules": [],
+    }
     target, report = _averaged(target, config), Path(report_dir)
     return _evaluate(target, examples, config, report, identity, described, model, quiet=quiet)
 

@@ -1,6 +1,7 @@
 """What a training run writes after each epoch, and the progress that it shows."""
 
 import math
+import shlex
 import time
 from collections.abc import Collection
 from typing import Any
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 
 from wca_tf.core import files
-from wca_tf.core.errors import DivergedError
+from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.distribution.progress import progress_bar
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.model_dir import ModelDirectory, best_line, save_model
@@ -26,7 +27,7 @@ class EpochRecorder(keras.callbacks.Callback):
         super().__init__()
         self.directory = directory
         self.snapshots = snapshots
-        self.lines = directory.read_metrics()[:first_epoch]
+        self.lines = _lines_before(directory, first_epoch)
         self.started = time.monotonic()
         self.overfitting: CatastrophicOverfitting | None = None
 
@@ -60,6 +61,17 @@ class EpochRecorder(keras.callbacks.Callback):
         kept.write_metrics([line])
         for path in (kept.best, kept.last):
             save_model(self.model, path)
+
+
+def _lines_before(directory: ModelDirectory, first_epoch: int) -> list[dict[str, float]]:
+    """Return the lines of the epochs that a run has behind it; raise InputError where some are lost."""
+    lines, expected = directory.read_metrics()[:first_epoch], list(range(1, first_epoch + 1))
+    if (received := [line["epoch"] for line in lines]) != expected:
+        raise InputError(
+            f"expected the epochs 1 to {first_epoch} in {directory.metrics}, as in {directory.backup.name}, received "
+            f"{len({*received} & {*expected})} of them; to start again: rm {shlex.quote(str(directory.backup))}"
+        )
+    return lines
 
 
 class TrainingProgress(keras.callbacks.Callback):

@@ -12,12 +12,10 @@ model_dir/
 """
 
 import dataclasses
-import importlib
 import importlib.metadata
 import json
 import platform
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,18 @@ import keras
 
 from wca_tf import __version__
 from wca_tf.core import files
-from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.errors import InputError, UnnamedModuleError, one_line
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.options import options_of
+from wca_tf.core.own_modules import (
+    check_imported,
+    import_classes,
+    import_modules,
+    is_imported,
+    module_of,
+    modules_in,
+    own_modules,
+)
 from wca_tf.core.paths import expand_user
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
@@ -53,7 +60,10 @@ PATHS = ("initial_weights",)
 
 def same_defence(left: str, right: str) -> bool:
     """Return whether two texts, as in `--defence`, mean the same defence."""
-    return left == right or bool(left and right and parse_defence(left) == parse_defence(right))
+    if left == right or not (left and right):
+        return left == right
+    known = all(is_imported(module_of(text)) for text in (left, right))  # a file's text imports nothing
+    return known and parse_defence(left) == parse_defence(right)
 
 
 def _both_given(left: str, right: str) -> bool:
@@ -87,7 +97,7 @@ class ModelDirectory:
             if self.best.exists() or self.last.exists() or self.backup.exists():
                 raise InputError(f"{self.path} has a model but no config.json: name another --model_dir")
             return
-        stored = dataclasses.asdict(self.train_config())
+        stored = self._stored_flags()
         for name, value in dataclasses.asdict(config).items():
             same = SAME[name](stored[name], value) if name in SAME else stored[name] == value
             if name not in NOT_COMPARED and not same:
@@ -131,7 +141,7 @@ class ModelDirectory:
             "defence_options": config.parsed_defence.options(),
             "dataset": _describe_dataset(training, training=True),
             "initial_weights_sha256": _sha256_of_weights(config),
-            "modules": sorted({type(model).__module__, *_modules(described)}),
+            "modules": sorted({type(model).__module__, *modules_in(described)}),
             "versions": versions(),
         }
         files.write_json(self.config, contents)
@@ -157,8 +167,19 @@ class ModelDirectory:
         """Return the configuration that the run was started with.
 
         Raises:
-            InputError: a configuration of another version of wca_tf.
+            InputError: a configuration of another version of wca_tf, or one that needs a module that is not imported.
         """
+        check_imported(self.needed_modules(), str(self.path))
+        return TrainConfig(**self._stored_flags())
+
+    def needed_modules(self) -> list[str]:
+        """Return the modules of a user's own that the net and its configuration need. None of them is imported."""
+        stored = self._stored_flags()
+        named = [module_of(stored[name]) for name in ("defence", "adversarial_attack")]
+        return own_modules([*self.read_config().get("modules", []), *named])
+
+    def _stored_flags(self) -> dict[str, Any]:
+        """Return the flags of the run by name; raise InputError when they are of another version, or of other types."""
         defaults, stored = dataclasses.asdict(TrainConfig()), self.read_config()["config"]
         if differing := stored.keys() ^ defaults.keys() - (set(NEWER) - stored.keys()):
             names = ", ".join(sorted(differing))
@@ -167,7 +188,7 @@ class ModelDirectory:
         for name, default in defaults.items():
             if type(stored[name]) not in ((int, float) if isinstance(default, float) else (type(default),)):
                 raise InputError(f"expected a {type(default).__name__} as {name} in {self.config}")
-        return TrainConfig(**stored)
+        return stored
 
     def read_metrics(self) -> list[dict[str, float]]:
         """Return the lines of metrics.jsonl, one for each epoch; an empty list when there is no file.
@@ -192,28 +213,18 @@ class ModelDirectory:
             raise InputError(f"expected a line for each epoch in {self.metrics}, received none")
         return best_line(lines)
 
-    def load_model(self, path: Path) -> StochasticClassifier:
-        """Return the net in one of the directory's `.keras` files. Import the modules of its classes first.
-
-        Raises:
-            InputError: a module that cannot be imported, or as the function `load_model`.
-        """
-        for module in self.read_config().get("modules", []) if self.config.exists() else []:
-            try:
-                importlib.import_module(module)
-            except Exception as error:  # a user's module may raise anything
-                raise InputError(f"expected {module}, which the net in {path} needs: {one_line(error)}") from None
-        return load_model(path)
-
-    def load_best(self) -> StochasticClassifier:
+    def load_best(self, modules: Iterable[str] = ()) -> StochasticClassifier:
         """Return the net of the best epoch as it answers.
 
         A net with Lipschitz features that trained in bfloat16 answers in float32, in which its constant holds.
 
+        Args:
+            modules: as for `load_model`.
+
         Raises:
             InputError: as `load_model`.
         """
-        model = self.load_model(self.best)
+        model = load_model(self.best, modules)
         lipschitz = isinstance(model, BottleneckNet) and model.lipschitz_bottleneck
         lowered = lipschitz and any(layer.compute_dtype != "float32" for layer in all_layers(model.backbone))
         return inference_copy(model, "float32") if lowered else model
@@ -252,18 +263,26 @@ def save_model(model: StochasticClassifier, path: Path) -> None:
     files.write_atomically(path, model.save)
 
 
-def load_model(path: str | Path) -> StochasticClassifier:
-    """Read a `.keras` file. Import the modules of your own classes before; `ModelDirectory.load_model` does it for you.
+def load_model(path: str | Path, modules: Iterable[str] = ()) -> StochasticClassifier:
+    """Read a `.keras` file.
+
+    Args:
+        path: the file. It imports nothing but modules of this package and of Keras.
+        modules: modules of your own, with classes that the file needs. They are imported first.
 
     Raises:
-        InputError: the file is absent or truncated, or has no `StochasticClassifier`.
+        InputError: the file is absent or truncated, has no `StochasticClassifier`, or needs a module that is neither
+            imported nor among `modules`; or one of these cannot be imported.
     """
+    import_modules(modules)
     path = Path(path)
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
     try:
         import_classes(path)
         model = keras.models.load_model(path)
+    except UnnamedModuleError:
+        raise
     except Exception as error:  # Keras passes on any error of its zip, JSON and HDF5 readers
         raise InputError(
             f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
@@ -271,27 +290,6 @@ def load_model(path: str | Path) -> StochasticClassifier:
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
     return model
-
-
-def import_classes(path: Path) -> None:
-    """Import the modules of this package whose classes a `.keras` file names; Keras imports only its own."""
-    with zipfile.ZipFile(path) as stored:
-        described = json.loads(stored.read("config.json"))
-    for module in sorted(set(_modules(described))):
-        if module.split(".")[0] == __name__.split(".")[0]:
-            importlib.import_module(module)
-
-
-def _modules(described: Any) -> Iterator[str]:
-    """Yield the module of each object that a Keras configuration describes."""
-    if isinstance(described, dict):
-        if isinstance(described.get("module"), str):
-            yield described["module"]
-        for value in described.values():
-            yield from _modules(value)
-    elif isinstance(described, list):
-        for value in described:
-            yield from _modules(value)
 
 
 def versions() -> dict[str, str]:

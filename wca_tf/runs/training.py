@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import cast
 
@@ -11,8 +12,9 @@ import keras
 import tensorflow as tf
 
 from wca_tf.attacks import BallAttack
-from wca_tf.core.errors import DIVERGED, DivergedError, InputError
+from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
 from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
+from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import keras_seed
 from wca_tf.data.batches import evaluation_batches, to_float, training_batches
@@ -37,7 +39,7 @@ from wca_tf.nets.loss_terms import LipschitzMargin
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder, TrainingProgress
-from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory
+from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory, load_model
 from wca_tf.runs.optimizer import compile_model
 from wca_tf.runs.transfer_source import with_source
 
@@ -45,11 +47,14 @@ MAX_FAST_STEPS = 2  # an attack of so few gradient steps in training may lead to
 ADAPTED = 5000  # the number of training images that layers of a backbone adapt to
 
 
-def train(config: TrainConfig, model_dir: str | Path, snapshots: Collection[int] = ()) -> dict[str, float]:
+def train(
+    config: TrainConfig, model_dir: str | Path, snapshots: Collection[int] = (), modules: Iterable[str] = ()
+) -> dict[str, float]:
     """Train, or go on training, in `model_dir`; return the best epoch's line of metrics.jsonl.
 
     After each epoch in `snapshots` the net is kept in a directory of its own, `ModelDirectory.snapshot`, which can be
-    evaluated like that of a finished run.
+    evaluated like that of a finished run. `modules` are modules of your own that `initial_weights` or the source of an
+    attack needs; the defence and the attacks of `config` bring their own.
 
     A run that is killed at any moment and started again ends with the same weights as a run that was never killed. Each
     epoch begins from the saved weights, optimizer and random stream, and its number decides the order of the images.
@@ -58,6 +63,7 @@ def train(config: TrainConfig, model_dir: str | Path, snapshots: Collection[int]
         InputError: unusable data or configuration; a directory of another configuration, in use, or not writable;
             a loss of NaN or Inf (the files of the last complete epoch are kept).
     """
+    import_modules(modules)
     directory = ModelDirectory(model_dir)
     directory.check_same_config(config)
     if directory.last.exists():
@@ -120,7 +126,7 @@ def _train_in(
         remove_leftovers(directory.backup.parent)
         if directory.backup.exists():
             directory.check_same_dataset(training, training=True)
-            margin, model = model.margin, directory.load_model(directory.backup)
+            margin, model = model.margin, _net_of_backup(directory)
             model.margin = margin
         if config.adversarial != "none":
             attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
@@ -136,6 +142,22 @@ def _train_in(
         with contextlib.suppress(OSError):  # it may hold files that are not this run's
             directory.backup.parent.rmdir()
     return directory.best_epoch()
+
+
+def _net_of_backup(directory: ModelDirectory) -> StochasticClassifier:
+    """Return the net of the last complete epoch; raise InputError with commands that help where its file is broken."""
+    try:
+        return load_model(directory.backup)
+    except UnnamedModuleError:
+        raise
+    except InputError as error:
+        best, backup = (shlex.quote(str(path)) for path in (directory.best, directory.backup))
+        ways = []
+        with contextlib.suppress(InputError):
+            load_model(directory.best)  # it has an optimizer and a random stream too
+            ways.append(f"to go on from the best epoch: cp {best} {backup}")
+        ways.append(f"to start again: rm {backup}")
+        raise InputError(f"{error}; {'; '.join(ways)}") from None
 
 
 def _margin_of(config: TrainConfig, model: StochasticClassifier) -> LipschitzMargin | None:
@@ -196,7 +218,7 @@ def take_weights(model: StochasticClassifier, model_dir: str) -> None:
     directory = ModelDirectory(expand_user(model_dir))
     if not directory.last.exists():
         raise InputError(f"expected a finished run of bin/train in {model_dir}, to start from its net")
-    source_net = directory.load_model(directory.best)
+    source_net = load_model(directory.best)
     mine, theirs = (net.deterministic_layers for net in (model, source_net))
     if isinstance(model, BottleneckNet) and model.temperature != getattr(source_net, "temperature", 1.0):
         raise InputError(f"expected a net of temperature {model.temperature:g} in {model_dir}, to start from it")

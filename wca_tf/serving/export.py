@@ -12,7 +12,7 @@ export_dir/
 import errno
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
@@ -102,11 +103,20 @@ def export(
     return path / str(version)
 
 
-def export_model_dir(config: ExportConfig) -> Path:
-    """Export the best epoch of a model that bin/train left in a directory, with its classes and configuration."""
+def export_model_dir(config: ExportConfig, modules: Iterable[str] = ()) -> Path:
+    """Export the best epoch of a model that bin/train left in a directory, with its classes and configuration.
+
+    Args:
+        config: the directory, and where the version goes.
+        modules: modules of your own that the directory needs. It imports no others.
+
+    Raises:
+        InputError: as `export`, or the directory needs another module.
+    """
+    import_modules(modules)
     directory = ModelDirectory(expand_user(config.model_dir))
     stored = directory.read_config()
-    directory.train_config()  # imports a defence that the user wrote
+    directory.train_config()  # raises where a module is not named
     dataset = stored.get("dataset", {})
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")

@@ -5,6 +5,7 @@ from typing import Any
 
 from wca_tf.attacks import parse_attack
 from wca_tf.core.errors import InputError
+from wca_tf.core.own_modules import check_imported, module_of
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
@@ -84,10 +85,15 @@ def trials_of(config: EvaluateConfig) -> list[Trial]:
 
 
 def trial_of(row: dict[str, Any], config: EvaluateConfig) -> Trial:
-    """Return the trial of a row of results.json; raise InputError for an attack that is not known here."""
+    """Return the trial of a row of results.json.
+
+    Raises:
+        InputError: an attack that is not known here, or whose module is not imported.
+    """
     asked = {attack.name: attack for attack in config.parsed_attacks}  # an attack object may not be importable
     attack = asked.get(row["name"])
     if attack is None:
+        check_imported([module_of(row["name"])], "results.json")
         attack = parse_attack(row["name"], eot_samples=config.eot_samples)
         told = {name: row["config"][name] for name in attack.options() if name in row["config"]}
         attack = dataclasses.replace(attack, **told)  # an attack object may have had other draws
@@ -108,12 +114,14 @@ def _merge(stored: list[dict[str, Any]], config: EvaluateConfig) -> list[Trial]:
 def _is_kept(row: dict[str, Any], config: EvaluateConfig) -> bool:
     """Return whether a stored attack is up to date or can be made again; print a line for one that is left out."""
     source = row["config"].get("source")
-    if not _is_known(row, config):
+    try:
+        trial = trial_of(row, config)
+    except InputError as error:
         raise InputError(
-            f"expected the attack {row['name']} of this report, for the worst case: import its module, give it among "
-            "the attacks, or name another report_dir"
-        )
-    if trial_of(row, config).made(row["config"]) or not source or ModelDirectory(expand_user(source)).best.exists():
+            f"expected the attack {row['name']} of this report, for the worst case: {error}; or give it among the "
+            "attacks, or name another --report_dir"
+        ) from None
+    if trial.made(row["config"]) or not source or ModelDirectory(expand_user(source)).best.exists():
         return True
     print(f"left out: {row['name']}, which is of an older algorithm, and whose source is no longer there")
     return False

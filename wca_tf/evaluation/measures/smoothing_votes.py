@@ -10,7 +10,6 @@ import tensorflow as tf
 from wca_tf.attacks.radii import Radius
 from wca_tf.attacks.sharding import graph_of_target
 from wca_tf.core import files
-from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.distribution.progress import progress_bar
@@ -84,7 +83,8 @@ def _stored(record: Path) -> list[tuple[int, int, float]]:
         with np.load(record, allow_pickle=False) as stored:
             return [(int(best), int(votes), float(seconds)) for best, votes, seconds in stored["votes"]]
     except Exception as error:  # NumPy raises whatever zip and its own readers raise
-        raise InputError(f"expected votes in {record}, which cannot be read: {one_line(error)}; remove it") from None
+        files.check_broken(error, record)
+        return []
 
 
 def _counts(target: AnyTarget, image: tf.Tensor, seed: tf.Tensor, draws: int) -> np.ndarray:

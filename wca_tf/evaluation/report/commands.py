@@ -41,7 +41,8 @@ def evaluate_commands(results: dict[str, Any]) -> list[str]:
         return [_in_python(results, *plan) for plan in plans]
     commands = []
     for attacks, epsilons, checklist in plans:
-        asked = {"model_dir": results["model_dir"], "attacks": attacks, "epsilons": epsilons, **results["config"]}
+        net = {"model_dir": results["model_dir"], "modules": ",".join(results["modules"])}
+        asked = {**net, "attacks": attacks, "epsilons": epsilons, **results["config"]}
         flags = [_flag(name, value) for name, value in asked.items() if value != ""]
         commands.append(_command("bin/evaluate", flags + ["--checklist"] * checklist))
     return commands
