@@ -10,7 +10,7 @@ import tensorflow as tf
 from wca_tf.attacks import ATTACKS, Attack, parse_attack, quick_text
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.run import perturbed, zero_gradients
+from wca_tf.attacks.run import check_gradient, perturbed
 from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE = (2, 3, 1)
@@ -112,9 +112,20 @@ def perturbed_by(attack, target, images, labels, seed=0, indices=None, targets=N
 
 
 def zero_gradients_of(attack, target, images, labels, seed=0, targets=None):
-    """Where the attack's gradient is zero in every pixel."""
+    """Where the attack's gradient is zero in every pixel; `None` for an attack without gradients."""
+    found = gradient_found(attack, target, images, labels, seed, targets)
+    return found and found.zero
+
+
+def useless_gradients_of(attack, target, images, labels, seed=0, targets=None):
+    """Where the attack's gradient is zero, or float32 loses the term of the label."""
+    return gradient_found(attack, target, images, labels, seed, targets).useless
+
+
+def gradient_found(attack, target, images, labels, seed=0, targets=None):
+    """What is known of the attack's gradient at the clean images."""
     attack = attack.attack if isinstance(attack, At) else attack
-    return zero_gradients(attack, target, images, labels, seed, targets)
+    return check_gradient(attack, target, images, labels, seed, targets)
 
 
 def perturbations(adversarial, images):

@@ -1,4 +1,4 @@
-"""Objectives and their gradients: EoT against passes per draw, DLR against NumPy, zero gradients, traces."""
+"""Objectives and their gradients: EoT against passes per draw, NumPy's formulas, lost gradients, traces."""
 
 import itertools
 
@@ -17,6 +17,7 @@ from attack_nets import (
     run,
     seeded_net,
     tanh_target,
+    useless_gradients_of,
     zero_gradients_of,
 )
 
@@ -316,6 +317,30 @@ def test_dlr_takes_the_least_number_of_classes():
         assert np.all(np.any(adversarial != images, axis=(1, 2, 3)))
 
 
+# Exact cross-entropy
+
+
+@pytest.mark.parametrize("targeted", [False, True])
+@pytest.mark.parametrize("classes", [2, 10])
+def test_exact_cross_entropy_keeps_value_and_gradient_at_every_lead(classes, targeted):
+    """Against NumPy in float64: where the class leads by 80 logits, too, and where all logits are large."""
+    leads = np.array([-80, 0, 10, 17, 30, 60, 80], np.float32)
+    logits = np.concatenate([normal(2, 7, classes), 300 + normal(2, 7, classes, seed=1)], axis=1)
+    goal = np.arange(14) % classes
+    is_goal = np.eye(classes, dtype=bool)[goal]
+    nearest = np.where(is_goal, -np.inf, logits).max(axis=2) + np.tile(leads, 2)
+    logits = np.where(is_goal, nearest[..., np.newaxis], logits).astype(np.float32)
+    batch = batch_of(np.zeros((14, 1, 1, 1)), (goal + targeted) % classes, goal if targeted else None)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs := tf.constant(logits))
+        value = OBJECTIVES["ce_exact"](None, None, inputs, batch)
+    odds = np.where(is_goal, 0, np.exp(logits.astype(np.float64) - logits[:, is_goal][..., np.newaxis]))
+    sign, total = (-1 if targeted else 1), odds.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(value, sign * np.log1p(total[..., 0]).mean(axis=0), rtol=3e-5)
+    gradient = np.where(is_goal, -total, odds) / (1 + total) / 2  # of the mean over two draws
+    np.testing.assert_allclose(tape.gradient(value, inputs), sign * gradient, rtol=3e-5)
+
+
 # Vanished gradients, needs, traces
 
 
@@ -342,6 +367,42 @@ def test_zero_gradients_where_cross_entropy_saturates():
     for name in ("margin", "z_margin", "cw"):
         attack = build_attack(name, EPSILON)
         assert zero_gradients_of(attack, target, images, right).tolist() == [False, False, False]
+
+
+def leading(*leads, noise=0.0):
+    """A net of two classes, and images on which the logit of class 0 leads by these numbers, up to noise."""
+    images = tf.reshape(tf.constant(leads, tf.float32) / 300, [-1, 1, 1, 1])
+    return linear_target([[150.0, -150.0]], [[noise], [-noise]]), images
+
+
+def test_cross_entropy_has_no_use_where_float32_loses_the_term_of_the_label():
+    """From a lead of ln 2²⁴ = 16.6 on; its gradient is zero only from 104 on, where exp is 0."""
+    target, images = leading(300, 90, 17, 16, 0)
+    right, wrong = np.zeros(5, int), np.ones(5, int)
+    pgd = build_attack("pgd", EPSILON)
+    assert useless_gradients_of(pgd, target, images, right).tolist() == [True, True, True, False, False]
+    assert not useless_gradients_of(pgd, target, images, wrong).any()
+    exact = build_attack("pgd:objective=ce_exact", EPSILON)
+    assert useless_gradients_of(exact, target, images[2:], right[2:]).tolist() == [False] * 3
+    target, images = leading(80)
+    assert not useless_gradients_of(exact, target, images, right[:1]).any()
+    for name in ("margin", "multi_targeted:objective=ce"):
+        assert not useless_gradients_of(build_attack(name), target, images, right[:1]).any()
+
+
+def test_a_single_draw_that_keeps_the_term_of_the_label_makes_a_gradient_useful():
+    labels = np.zeros(1, int)
+    for noise, useless in ((1.0, True), (20.0, False)):  # the lead's deviation is twice the noise
+        target, images = leading(60, noise=noise)
+        assert useless_gradients_of(build_attack("pgd"), target, images, labels) == [useless]
+
+
+def test_a_targeted_attack_loses_the_term_of_the_wanted_class():
+    attack = build_attack("pgd:targeted=true")
+    target, images = leading(30)
+    for wanted, useless in ((0, True), (1, False)):
+        labels, targets = np.array([1 - wanted]), np.array([wanted])
+        assert useless_gradients_of(attack, target, images, labels, targets=targets) == [useless]
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -80,7 +80,8 @@ def outcome(name, epsilon, probability, zero_gradients=0.0):
     still = np.arange(COUNT) < zero_gradients * COUNT
     images = np.zeros((8, 2, 2, 1), np.float32)
     still = still.astype(float)
-    return Outcome(name, epsilon, {}, judgement, *[zeros] * 3, still, *[unknown] * 3, images, 1.0, unknown, unknown)
+    gradients, searches = [still] * 2, [unknown] * 3
+    return Outcome(name, epsilon, {}, judgement, *[zeros] * 3, *gradients, *searches, images, 1.0, unknown, unknown)
 
 
 HONEST = {
@@ -357,7 +358,7 @@ def test_saturated_cross_entropy_fails_and_is_named(masked, honest):
     for criterion in (BLACK_BOX, UNBOUNDED, ZERO_GRADIENTS, ADAPTIVE, TRANSFER):
         assert found[criterion] is False, criterion
     pgd = masked[0]["attacks"][3]
-    assert pgd["zero_gradient_share"] > 0.5
+    assert pgd["no_useful_gradient_share"] > 0.5
     assert pgd["expected_accuracy"]["value"] > honest[0]["attacks"][3]["expected_accuracy"]["value"]
     assert masked[0]["clean"]["accuracy"] == honest[0]["clean"]["accuracy"]
 

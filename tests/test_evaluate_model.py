@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from evaluation_nets import (
     SHAPE,
+    Quantise,
     arrays,
     assert_same_arrays,
     dense_net,
@@ -25,6 +26,10 @@ from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.judging import ESTIMATING_DRAWS, Judgement, judge
+from wca_tf.evaluation.measures.registry import format_results
+from wca_tf.evaluation.outcomes import load_outcome
+from wca_tf.evaluation.report.sections import gradient_warnings
+from wca_tf.evaluation.report_object import Report
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -46,6 +51,51 @@ def values(results):
         key: number for key, number in results["clean"].items() if isinstance(number, dict) and "value" in number
     }
     return {key: number["value"] for key, number in {**numbers, **results["clean"]["n_query_accuracy"]}.items()}
+
+
+# Nets on which attacks find no way
+
+
+def large_logits():
+    """The logits times 10: on most images the label leads by more than 17."""
+    return with_layers(dense_net(), after=[keras.layers.Rescaling(10)])
+
+
+def test_large_logits_mislead_cross_entropy_and_the_report_says_so(tmp_path):
+    """Exact cross-entropy, which the report advises, finds what float32's misses. Hardly a gradient is zero."""
+    images, shared = digits()[1].images[:60], {"num_examples": 60, "batch_size": 60, "epsilons": "0.15"}
+    results = run(large_logits(), tmp_path, images, attacks="pgd,pgd:objective=ce_exact", **shared)
+    pgd, exact = results["attacks"]
+    assert pgd["no_useful_gradient_share"] > 0.5 and exact["no_useful_gradient_share"] < 0.05
+    assert load_outcome(tmp_path / "records", "pgd", 0.15).zero_gradients.mean() < 0.05
+    assert exact["expected_accuracy"]["value"] < pgd["expected_accuracy"]["value"] - 0.1
+    [warning] = gradient_warnings(results)
+    share = f"{100 * pgd['no_useful_gradient_share']:.1f}"
+    assert warning.startswith(f"No useful gradient: pgd on {share} % of the images.")
+    assert "adaptive" in warning and "objective=ce_exact" in warning
+    page, card = ((tmp_path / name).read_text() for name in ("report.html", "model_card.md"))
+    headline = page[page.index('class="headline"') : page.index('id="table"')]
+    assert warning in headline and warning in card and warning in format_results(results).splitlines()
+    assert warning in Report(results)._repr_html_()
+
+
+def test_where_no_gradient_passes_the_report_names_an_attack_that_works(tmp_path):
+    net = with_layers(dense_net(), [Quantise()])
+    results = run(net, tmp_path, attacks="margin:steps=2,square:queries=100", epsilons="0.15")
+    margin, square = results["attacks"]
+    assert (margin["no_useful_gradient_share"], square["no_useful_gradient_share"]) == (1, None)
+    [warning] = gradient_warnings(results)
+    assert "margin:steps=2 on 100.0 % of the images" in warning and "use square" in warning
+    assert square["expected_accuracy"]["value"] < margin["expected_accuracy"]["value"] - 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("net", [large_logits, lambda: with_layers(dense_net(), [Quantise()])], ids=["large", "steps"])
+def test_adaptive_works_where_the_report_advises_it(net, tmp_path):
+    adaptive = "adaptive:steps=10:apgd_steps=2:class_steps=1:classes=1:queries=300"
+    pgd, advised = run(net(), tmp_path, attacks=f"pgd,{adaptive}", epsilons="0.15")["attacks"]
+    assert pgd["no_useful_gradient_share"] > 0.5
+    assert advised["expected_accuracy"]["value"] < pgd["expected_accuracy"]["value"] - 0.1
 
 
 # A plain Keras net
@@ -301,7 +351,7 @@ def test_results_of_noise_anywhere_are_valid_json_with_its_errors(random_report)
         assert 0 < entry["probability_error"] < 0.07
         assert entry["noise_free_accuracy"]["value"] >= 0
     assert results["attacks"][0]["expected_accuracy"]["value"] < results["clean"]["expected_accuracy"]["value"]
-    assert results["attacks"][0]["zero_gradient_share"] == 0
+    assert results["attacks"][0]["no_useful_gradient_share"] == 0
 
 
 def test_noise_of_a_seed_alone_gives_the_same_for_any_batch_size(random_net, tmp_path):
@@ -346,7 +396,7 @@ def test_dropout_that_stays_on(tmp_path):
     assert results["clean"]["noise_free_accuracy"] is None
     assert results["attacks"][0]["expected_accuracy"]["value"] < clean["expected_accuracy"]
     assert np.isnan(arrays(tmp_path)["noise_free_correct"]).all()
-    assert [attack["zero_gradient_share"] is None for attack in results["attacks"]] == [False, True, False]
+    assert [attack["no_useful_gradient_share"] is None for attack in results["attacks"]] == [False, True, False]
 
 
 def test_targeted_attacks_say_how_often_they_reach_their_class(tmp_path):

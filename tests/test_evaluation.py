@@ -69,7 +69,7 @@ def test_results_have_exactly_the_documented_keys(report):
     assert set(results) == documented | {"config", "model", "images_sha256", "training", "authors_attack", "modules"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
-        keys = {"name", "norm", "epsilon", "config", "zero_gradient_share", "probability_error", "distortion"}
+        keys = {"name", "norm", "epsilon", "config", "no_useful_gradient_share", "probability_error", "distortion"}
         keys |= {"found", "generations", "parts", "passes", "seconds"}
         assert set(attack) == NUMBERS | keys
         assert set(attack["distortion"]) == {"linf", "l2", "l0"}
@@ -134,10 +134,10 @@ def test_a_report_of_every_kind_of_attack(tmp_path):
     assert [(attack["epsilon"], attack["name"]) for attack in results["attacks"]] == names
     for attack in results["attacks"]:
         assert ("epsilon" in attack["config"]) == (attack["epsilon"] is not None)
-        assert (attack["zero_gradient_share"] is None) == (attack["name"] not in (attacks[0], attacks[2]))
+        assert (attack["no_useful_gradient_share"] is None) == (attack["name"] not in (attacks[0], attacks[2]))
         assert ("target_rate" in attack) == (attack["name"] == attacks[0])
-        if attack["zero_gradient_share"] is not None:
-            assert attack["zero_gradient_share"] == 0  # a plain net has none
+        if attack["no_useful_gradient_share"] is not None:
+            assert attack["no_useful_gradient_share"] == 0  # a plain net has none
     [pixels] = [attack for attack in results["attacks"] if attack["name"] == free]
     assert pixels["distortion"]["l0"] == {"mean": 1, "median": 1}
     assert pixels["generations"].keys() == {"mean", "median", "min", "max"} and pixels["found"] is None

@@ -73,7 +73,7 @@ def test_an_attack_of_a_users_own_is_evaluated_beside_the_others(trained, comman
         own["expected_accuracy"]["value"]
         < read_strictly(report / "results.json")["clean"]["expected_accuracy"]["value"]
     )
-    assert own["zero_gradient_share"] is None  # a black box
+    assert own["no_useful_gradient_share"] is None  # a black box
     assert text in done.out and text.replace(":", ":<wbr>") in (report / "report.html").read_text()
     refused = command("evaluate", "--attacks=fgsm", *shared, cwd=tmp_path)
     assert refused.code == 2 and "--modules='spsa'" in refused.err

@@ -25,7 +25,7 @@ from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report import commands, figures
 from wca_tf.evaluation.report import page as report_page
 from wca_tf.evaluation.report.page import escape_markdown, render, write_report
-from wca_tf.evaluation.report.sections import UPPER_BOUND
+from wca_tf.evaluation.report.sections import UPPER_BOUND, gradient_warnings
 from wca_tf.evaluation.report.table import attack_table
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -135,6 +135,23 @@ def test_an_upper_bound_is_called_one_in_table_page_and_card(parts, tmp_path):
     assert UPPER_BOUND in page and UPPER_BOUND in card and UPPER_BOUND in Attacks().lines(changed)
 
 
+def test_attacks_without_useful_gradients_on_over_5_percent_are_named(parts, tmp_path):
+    results, *others = parts
+    assert not gradient_warnings(results)
+    changed = copy.deepcopy(results)
+    for row in changed["attacks"]:
+        row["no_useful_gradient_share"] = {"fgsm": 0.88, "pgd": 0.05, "z_margin:steps=2": 1.0}.get(row["name"])
+    first, second = gradient_warnings(changed)
+    assert first.startswith("No useful gradient: fgsm on 88.0 % of the images.") and "objective=ce_exact" in first
+    assert second.startswith("No useful gradient: z_margin:steps=2 on 100.0 % of the images.")
+    assert second.endswith("use square, which needs no gradient.")
+    write(tmp_path, changed, *others)
+    summary = Page(tmp_path / "report.html").texts["summary"]
+    card, lines = (tmp_path / "model_card.md").read_text(), Attacks().lines(changed)
+    for warning in (first, second):
+        assert warning in summary and f"**{warning}**" in card and warning in lines
+
+
 @pytest.fixture
 def page(evaluated):
     return Page(evaluated[1] / "report.html")
@@ -164,7 +181,7 @@ def expected_row(attack):
         percent(attack["noise_free_accuracy"]),
         percent(attack["n_query_accuracy"]["10"]),
         percent(attack["n_query_accuracy"]["100"]),
-        percent(attack["zero_gradient_share"]),
+        percent(attack["no_useful_gradient_share"]),
     ]
 
 
@@ -180,7 +197,7 @@ def test_the_table_shows_the_numbers_of_results_json(evaluated, page):
             at[-1][1].append(row)
     assert (
         rows["clean", ""][2:7]
-        == expected_row({**results["clean"], "name": "pgd", "config": {}, "zero_gradient_share": None})[2:7]
+        == expected_row({**results["clean"], "name": "pgd", "config": {}, "no_useful_gradient_share": None})[2:7]
     )
     assert [title for title, _ in at] == ["ε = 8/255", "ε = 0.3"]
     for (_, block), worst in zip(at, results["worst_case"], strict=True):

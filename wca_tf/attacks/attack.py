@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wca_tf.attacks.batch import Batch
     from wca_tf.nets.targets import Target
 
-OBJECTIVES = ("ce", "expected_margin", "bounded", "margin", "z_margin", "dlr", "log_error")
+OBJECTIVES = ("ce", "ce_exact", "expected_margin", "bounded", "margin", "z_margin", "dlr", "log_error")
 SHARPNESS = 3.0  # of the bounded margin, for attacks that do not change it
 NORMS = ("linf", "l2")
 EPSILON = 8 / 255

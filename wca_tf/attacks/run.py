@@ -74,15 +74,28 @@ def perturbed(
     return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()}, passes)
 
 
-def zero_gradients(
+class GradientFound(NamedTuple):
+    """What is known of an attack's gradient at the clean images.
+
+    Attributes:
+        zero: bool [B], whether it is zero in every pixel.
+        useless: bool [B], whether it is zero, or is that of cross-entropy without the term of the label (of the wanted
+            class when targeted): float32 rounds 1 − P(class) to 0 in every draw, where P is within 6e-8 of 1.
+    """
+
+    zero: np.ndarray
+    useless: np.ndarray
+
+
+def check_gradient(
     attack: Attack,
     target: Target,
     images: tf.Tensor,
     labels: tf.Tensor,
     seed: int | tf.Tensor,
     targets: tf.Tensor | None = None,
-) -> np.ndarray | None:
-    """Return bool [B]: where the attack's gradient at `images` is zero in every pixel.
+) -> GradientFound | None:
+    """Return what is known of the attack's gradient at `images`, by the draws of `seed`.
 
     Return `None` for an attack without gradients.
     """
@@ -93,8 +106,8 @@ def zero_gradients(
     labels = tf.cast(labels, tf.int64)
     wanted = None if targets is None else tf.cast(targets, tf.int64)
     batch = Batch(images, labels, tf.zeros_like(labels), wanted)
-    zero = _zero_gradients(target, batch, make_seed(seed), objective, attack.eot_samples)
-    return zero.numpy().astype(bool)
+    found = _gradient_at(target, batch, make_seed(seed), objective, attack.eot_samples)
+    return GradientFound(*(each.numpy().astype(bool) for each in found))
 
 
 def _checked_radius(attack: Attack, epsilon: float | str | None) -> float:
@@ -120,9 +133,10 @@ def _graph(attack: Attack) -> Any:
     return sharded_graph(perturb)
 
 
-def _gradient_is_zero(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> tf.Tensor:
+@sharded_graph
+def _gradient_at(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> GradientFound:
     ascent = expected_gradient(target, batch.images, batch, seed, objective=objective, draws=draws)
-    return tf.cast(tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3]), tf.int32)  # workers cannot gather bools
-
-
-_zero_gradients = sharded_graph(_gradient_is_zero)
+    zero = tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3])
+    # Cross-entropy is ln Σ_j exp(h_j − h_y): 0 where float32's sum is 1, and then softmax_y − 1 is 0 too.
+    lost = ascent.values == 0 if objective == "ce" else tf.zeros_like(zero)
+    return GradientFound(*(tf.cast(each, tf.int32) for each in (zero, zero | lost)))  # workers cannot gather bools

@@ -174,6 +174,12 @@ class MultiTargeted(WorstCase):
             return [Round(ProjectedGradient(**shared), self.restarts)]
         return [Round(ProjectedGradient(**shared), self.restarts, number_of_rivals(self.classes, target))]
 
+    @property
+    def gradient_objective(self) -> str:
+        # Towards another class, cross-entropy loses a term only where that class leads already.
+        of_label = self.objective in ("ce", "ce_exact") and not self.targeted
+        return "expected_margin" if of_label else self.objective
+
     def check_target(self, target: "Target", images: "tf.Tensor") -> None:
         from wca_tf.attacks.objectives import check_objective, num_classes_of
 

@@ -17,7 +17,7 @@ from wca_tf.evaluation.worst_case import least_probability
 GALLERY = 8
 CLEAN = "clean"
 PER_IMAGE = (  # fields of Outcome
-    *("linf", "l2", "l0", "zero_gradients", "target_probability", "found", "generations"),
+    *("linf", "l2", "l0", "zero_gradients", "useless_gradients", "target_probability", "found", "generations"),
     *("forward_passes", "backward_passes"),
 )
 
@@ -36,6 +36,7 @@ class Outcome:
         linf, l2, l0: per image [N], the distance from the clean image; l0 counts pixels.
         zero_gradients: per image [N], whether the gradient at the clean image is zero in every pixel; NaN for an attack
             without gradients.
+        useless_gradients: per image [N], the same, also where float32 loses the term of the label; see `GradientFound`.
         target_probability: per image [N], P(target class) for a targeted attack; NaN for other attacks.
         found: per image [N], whether an attack that searches for the nearest adversarial image found one; NaN for other
             attacks.
@@ -54,6 +55,7 @@ class Outcome:
     l2: np.ndarray
     l0: np.ndarray
     zero_gradients: np.ndarray
+    useless_gradients: np.ndarray
     target_probability: np.ndarray
     found: np.ndarray
     generations: np.ndarray

@@ -39,7 +39,7 @@ class Work:
     Attributes:
         title: the attack and its radius.
         turns: the runs of a cascade's attacks in order; one run without a name for another attack.
-        rest: the passes of an image besides those of the attack: of the check for zero gradients, and of the judge.
+        rest: the passes of an image besides those of the attack: of the check of gradients, and of the judge.
         rows: the images of a batch, padding included.
         batches: the number of batches.
         ratio: the passes so far over their estimate; an image that is lost costs less.

@@ -7,6 +7,7 @@ from typing import Any
 
 from wca_tf.core import files
 from wca_tf.evaluation.measures.registry import format_results
+from wca_tf.evaluation.report.sections import gradient_warnings
 from wca_tf.evaluation.report.table import header, html_table, table_rows
 
 
@@ -48,4 +49,5 @@ class Report(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, for a notebook."""
-        return html_table(table_rows(self._results), header(self._results))
+        caption = ". ".join([header(self._results), *gradient_warnings(self._results)])
+        return html_table(table_rows(self._results), caption)

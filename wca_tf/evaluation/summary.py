@@ -48,7 +48,7 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         "config": outcome.config,
         **outcome.judgement.numbers(),
         "probability_error": float(outcome.judgement.probability_error.max()),
-        "zero_gradient_share": None,
+        "no_useful_gradient_share": None,
         "distortion": {norm: _distortion(getattr(outcome, norm), outcome.found) for norm in ("linf", "l2", "l0")},
         "found": None if np.isnan(outcome.found).any() else mean_with_interval(outcome.found),
         "generations": None,
@@ -62,8 +62,8 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
     if not np.isnan(outcome.generations).any():
         names = ("mean", "median", "min", "max")
         numbers["generations"] = {name: float(getattr(np, name)(outcome.generations)) for name in names}
-    if not np.isnan(outcome.zero_gradients).any():
-        numbers["zero_gradient_share"] = float(outcome.zero_gradients.mean())
+    if not np.isnan(outcome.useless_gradients).any():
+        numbers["no_useful_gradient_share"] = float(outcome.useless_gradients.mean())
     if not np.isnan(outcome.target_probability).any():
         numbers["target_rate"] = mean_with_interval(outcome.target_probability)
     return numbers

@@ -14,7 +14,7 @@ from wca_tf.attacks.attack import WorstCase
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.gradient_attacks import Transfer
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.run import Perturbed, perturbed, zero_gradients
+from wca_tf.attacks.run import Perturbed, check_gradient, perturbed
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
@@ -33,7 +33,7 @@ Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that
 SAVE_EVERY = 2.0  # seconds
 # Folded into the evaluation's seed, a number for each use (2 is judging.JUDGING_DRAW, 4 is fixed_draws.KNOWN_DRAW).
 ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
-RECORD = 2  # the form of records; 1 had no passes
+RECORD = 3  # the form of records; 1 had no passes, 2 counted zero gradients alone
 CLEAN_ALGORITHM = 2  # 1 had no interval for judging draws that images share
 
 
@@ -233,10 +233,10 @@ def _attack_batch(
     if not own_draws:  # only images of a block share the draws of an attack, so that luck averages out over blocks
         attacking_seed = fold_in(seed, BLOCK, indices[0] // settings.block_size)
     started = time.monotonic()
-    made, still, wanted = Perturbed(images, {}), None, None
+    made, gradient, wanted = Perturbed(images, {}), None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
-        still = zero_gradients(attack, attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
+        gradient = check_gradient(attack, attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
         made = perturbed(
             attack, attacked, images, labels, trial.epsilon, indices, fold_in(attacking_seed, ATTACKING), wanted
         )
@@ -255,7 +255,8 @@ def _attack_batch(
         linf=BALLS["linf"].distance(change).numpy(),
         l2=BALLS["l2"].distance(change).numpy(),
         l0=np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
-        zero_gradients=unknown if still is None else still.astype(np.float64),
+        zero_gradients=gradient.zero.astype(np.float64) if gradient else unknown,
+        useless_gradients=gradient.useless.astype(np.float64) if gradient else unknown,
         target_probability=reached,
         found=np.asarray(made.told.get("found", unknown), np.float64),
         generations=np.asarray(made.told.get("generations", unknown), np.float64),

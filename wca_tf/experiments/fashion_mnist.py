@@ -20,7 +20,7 @@ PICTURE_RADII = ("8/255", "0.1")
 NOTES = (
     "columns without the word expected judge one draw of the noise for each image, the paper's protocol",
     "the paper's numbers stand beside epsilon = 0.3, of its section 4.1; its section 4.4 gives 8/255 for them",
-    "zero gradients: the share of images whose gradient of cross-entropy is zero in every pixel",
+    "no useful gradient: the share of images where float32 loses the label's term of cross-entropy in every draw",
 )
 EXPECTED = {"margin": "margin-40", "z_margin:steps=10": "z-margin-10", "z_margin": "z-margin-40"}
 
@@ -50,8 +50,8 @@ def reproduce(run: Run) -> Table:
             left = evaluated.worst_case(attacks, radius)
             table.add(row, WORST, left)
             table.add(row, QUERIES, evaluated.worst_case(attacks, radius, queries=100))
-            share = evaluated.entry("pgd", radius)["zero_gradient_share"]
-            table.add(row, "zero gradients of PGD", text=f"{100 * share:.1f} %")
+            share = evaluated.entry("pgd", radius)["no_useful_gradient_share"]
+            table.add(row, "no useful gradient of PGD", text=f"{100 * share:.1f} %")
             worst_cases[label, text] = evaluated.worst_judgement(attacks, radius)
             pgd[label].append((radius, evaluated.number("pgd", radius)["value"]))
             worst[label].append((radius, left["value"]))

@@ -136,8 +136,8 @@ def add_honest_cells(
     table.add(label, "pgd overstates by", text=f"{100 * overstated:.1f} points")
     queries = evaluated.number("clean", None, "n_query_accuracy")["100"]
     table.add(label, QUERIES, queries)
-    share = evaluated.entry("pgd", radius)["zero_gradient_share"]
-    table.add(label, "zero gradients", text=f"{100 * share:.1f} %")
+    share = evaluated.entry("pgd", radius)["no_useful_gradient_share"]
+    table.add(label, "no useful gradient", text=f"{100 * share:.1f} %")
     return ["fgsm", "pgd", *suite]
 
 

@@ -45,8 +45,8 @@ def add_judged_row(
         table.add(label, attack, found.number(attack, RADIUS, "expected_accuracy"))
     table.add(label, WORST, worst.n_query_accuracy(1))
     table.add(label, "100 queries", worst.n_query_accuracy(100))
-    for attack, column in (("pgd", "zero gradients"), (net.adaptive, "zero gradients, adaptive")):
-        share = found.entry(attack, RADIUS)["zero_gradient_share"]
+    for attack, column in (("pgd", "no useful gradient"), (net.adaptive, "no useful gradient, adaptive")):
+        share = found.entry(attack, RADIUS)["no_useful_gradient_share"]
         table.add(label, column, text=f"{100 * share:.1f} %")
     if has_noise(net.model.target()):
         twin = without_noise(run, net, attacks).worst_judgement(attacks, RADIUS)

@@ -34,9 +34,10 @@ TINY = (1, 2)
 WORST = "worst case, expected"
 AT_SMALLER = ["pgd", "z_margin"]  # at the smaller radius: two attacks for each of many nets
 SMALLER_WORST = honest.SMALLER_WORST.format("1/255")
-# The columns that are panels of the figure. The first three are in %.
+USELESS, ZERO = "no useful gradient", "zero gradients"  # ZERO: of kept rows, which counted gradients of exactly zero
+# The columns that are panels of the figure.
 OF_NOISE = (DEVIATION, MARGIN, COMMON, RATIO)
-PANELS = ("PGD (paper)", WORST, "zero gradients", *OF_NOISE, SMALLER_WORST)
+PANELS = ("PGD (paper)", WORST, USELESS, ZERO, *OF_NOISE, SMALLER_WORST)
 
 
 def reproduce(run: Run) -> Table:
@@ -95,13 +96,13 @@ def _add_row(
     adaptive = run.budget.written("adaptive")
     found = run.evaluated_at(path, ["pgd", adaptive], EPSILON)
     worst = found.worst_case(["pgd", adaptive], RADIUS)
-    share = found.entry("pgd", RADIUS)["zero_gradient_share"]
+    share = found.entry("pgd", RADIUS)["no_useful_gradient_share"]
     table.add(label, "clean", found.number("clean", what="expected_accuracy"))
     pgd = found.number("pgd", RADIUS)
     table.add(label, PANELS[0], pgd)
     table.add(label, WORST, worst)
-    table.add(label, PANELS[2], text=f"{100 * share:.1f} %")
-    numbers = {PANELS[0]: 100 * pgd["value"], WORST: 100 * worst["value"], PANELS[2]: 100 * share}
+    table.add(label, USELESS, text=f"{100 * share:.1f} %")
+    numbers = {PANELS[0]: 100 * pgd["value"], WORST: 100 * worst["value"], USELESS: 100 * share}
     if dataset in honest.SMALLER:
         smaller = run.evaluated_at(path, AT_SMALLER, "1/255").worst_case(AT_SMALLER, RADII["1/255"])
         table.add(label, SMALLER_WORST, smaller)

@@ -1,6 +1,7 @@
 """The constraint variant: weights and covariance are projected after every step (paper, appendix D).
 
 w_i ← w_i / max(1, ‖w_i‖/γ). The singular values of Sigma are clipped, Sigma is rebuilt, and L is its Cholesky factor.
+The formulas of the appendix differ from this (docs/paper.md, Equations).
 The projections are callbacks of Keras's `fit`. They work under tf.distribute: every replica gets the assigned values.
 """
 

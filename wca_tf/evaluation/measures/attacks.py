@@ -9,7 +9,7 @@ from wca_tf.core.own_modules import check_imported, module_of
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
-from wca_tf.evaluation.report.sections import notes
+from wca_tf.evaluation.report.sections import gradient_warnings, notes
 from wca_tf.evaluation.summary import summarise
 from wca_tf.evaluation.trials import Trial, check_attacks, run_attacks
 from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM
@@ -70,7 +70,7 @@ class Attacks(Measure):
         )
 
     def lines(self, results: dict[str, Any]) -> list[str]:
-        return notes(results)
+        return [*gradient_warnings(results), *notes(results)]
 
 
 def trials_of(config: EvaluateConfig) -> list[Trial]:

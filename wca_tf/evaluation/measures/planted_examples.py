@@ -19,7 +19,7 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.gradient_attacks import CarliniWagner, ProjectedGradient, Transfer
 from wca_tf.attacks.query_attacks import NPixel, RandomSampling
 from wca_tf.attacks.radii import norms_of
-from wca_tf.attacks.run import perturbed, zero_gradients
+from wca_tf.attacks.run import check_gradient, perturbed
 from wca_tf.core.seeds import make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
@@ -236,8 +236,8 @@ def _has_zero_gradient(
 
     Return `None` for an attack without gradients.
     """
-    zero = zero_gradients(attack, net.target, image, CLEAN_CLASS, seed, wanted)
-    return None if zero is None else bool(zero[0])
+    found = check_gradient(attack, net.target, image, CLEAN_CLASS, seed, wanted)
+    return None if found is None else bool(found.zero[0])
 
 
 def _is_error(attack: Attack, net: PlantedNet, adversarial: tf.Tensor, image: tf.Tensor, planted: tf.Tensor) -> bool:

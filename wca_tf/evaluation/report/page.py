@@ -127,6 +127,7 @@ def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
         "state": state,
         "finished": state.get("training_complete", True),
         "blocks": sections.blocks(results),
+        "warnings": sections.gradient_warnings(results),
         "notes": sections.notes(results),
         "free": [attack for attack in results["attacks"] if attack["epsilon"] is None],
         "checklist_images": min(results["num_examples"], CHECKLIST_IMAGES),

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.intervals import FEW_PARTS, Number
+from wca_tf.evaluation.intervals import FEW_PARTS, Number, percent
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.commands import epsilon_text
@@ -16,6 +16,12 @@ from wca_tf.evaluation.report.figures import Stroke
 MAX_QUERIES = 1000
 NORM_NAMES = {"linf": "l∞", "l2": "l2"}
 UPPER_BOUND = "≤: an upper bound. More draws would choose better attacks for some images."
+# The largest share of images without a useful gradient that is not told beside the headline.
+FEW_USELESS = 0.05
+INSTEAD = {  # by whether the attack follows cross-entropy; a net that passes no gradient stops other attacks alone
+    True: "use adaptive, or objective=ce_exact if large logits are the cause",
+    False: "use square, which needs no gradient",
+}
 Legend = list[tuple[str, Stroke]]
 
 
@@ -63,6 +69,19 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
                 "queries": worst["n_query_accuracy"],
             }
         )
+    return found
+
+
+def gradient_warnings(results: dict[str, Any]) -> list[str]:
+    """Return lines that name the attacks without a useful gradient on many images, and what to use instead."""
+    shares = {row["name"]: row.get("no_useful_gradient_share") or 0.0 for row in results["attacks"]}
+    follows_ce = {row["name"]: row["config"].get("objective") == "ce" for row in results["attacks"]}
+    found = []
+    for kind, instead in INSTEAD.items():
+        stuck = [name for name, share in shares.items() if share > FEW_USELESS and follows_ce[name] == kind]
+        told = ", ".join(f"{name} on {percent(shares[name])} %" for name in stuck)
+        if told:
+            found.append(f"No useful gradient: {told} of the images. Such an attack may leave far too much: {instead}.")
     return found
 
 

@@ -13,7 +13,7 @@ COLUMNS = (
     "noise-free",
     "10 queries",
     "100 queries",
-    "zero grad",
+    "no useful grad",
     "median l2",
     "found",
     "generations",
@@ -79,7 +79,7 @@ def header(results: dict[str, Any]) -> str:
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
     accuracy = numbers["accuracy"]
     interval = f"{percent(accuracy)} [{100 * accuracy['low']:.1f}, {100 * accuracy['high']:.1f}]"
-    zero = numbers.get("zero_gradient_share")
+    useless = numbers.get("no_useful_gradient_share")
     distortion = numbers.get("distortion")
     return (
         name,
@@ -89,7 +89,7 @@ def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
         percent(numbers["noise_free_accuracy"]),
         percent(numbers["n_query_accuracy"]["10"]),
         percent(numbers["n_query_accuracy"]["100"]),
-        "" if zero is None else f"{100 * zero:.1f}",
+        "" if useless is None else percent(useless),
         distance_text(distortion["l2"]["median"]) if distortion else "",
         percent(numbers["found"]) if numbers.get("found") else "",
         f"{numbers['generations']['median']:g}" if numbers.get("generations") else "",
