@@ -10,11 +10,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from wca_tf.core.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    import numpy as np
 
 TEMPORARY_PREFIX = ".wca_tf-"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, or the limit of a user or of a process
@@ -106,12 +107,12 @@ def sha256(path: str | Path) -> str:
         raise InputError(f"expected a file {path}, which cannot be read: {one_line(error)}") from None
 
 
-def sha256_of_arrays(*arrays: np.ndarray) -> str:
+def sha256_of_arrays(*arrays: "np.ndarray") -> str:
     """Return the SHA-256 of the arrays' types, shapes and values, in hexadecimal."""
     hashed = hashlib.sha256()
     for array in arrays:
         hashed.update(f"{array.dtype}{array.shape}".encode())
-        hashed.update(np.ascontiguousarray(array).tobytes())
+        hashed.update(array.tobytes())
     return hashed.hexdigest()
 
 
