@@ -204,13 +204,14 @@ def test_records_have_the_passes_of_each_image_and_padding_does_not_count(tmp_pa
     assert row["passes"] == {"forward": 3.0, "backward": 3.0}
 
 
-def test_a_record_without_passes_is_made_again(tmp_path):
+@pytest.mark.parametrize(("form", "lacks"), [(None, "_passes"), (2, "useless_gradients")])
+def test_a_record_of_an_older_form_is_made_again(form, lacks, tmp_path):
     _, whole = evaluated(tmp_path)
     path = record_path(tmp_path, whole.name, whole.epsilon)
     with np.load(path) as stored:
-        arrays = {name: stored[name] for name in stored.files if not name.endswith("_passes")}
+        arrays = {name: stored[name] for name in stored.files if not name.endswith(lacks)}
     described = json.loads(str(arrays.pop("described")))
-    del described["config"]["record"]
+    described["config"]["record"] = form
     np.savez(path, described=np.array(json.dumps(described)), **arrays)
     algorithms = trials.Trial(parse_attack("pgd:steps=3"), 0.1).algorithms
     assert load_outcome(tmp_path, whole.name, whole.epsilon, algorithms) is None

@@ -18,7 +18,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.defences import parse_defence
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import load_evaluation_examples
-from wca_tf.experiments import EXPERIMENTS, charts, headline
+from wca_tf.experiments import EXPERIMENTS, charts, headline, training_length
 from wca_tf.experiments import kept_rows as kept_rows_module
 from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected, most_left
 from wca_tf.experiments.budgets import BUDGETS
@@ -639,6 +639,14 @@ def test_rows_of_other_nets_or_attacks_are_made_again(tmp_path, monkeypatch):
     monkeypatch.setattr(ATTACKS["pgd"].kind, "algorithm", 99)
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
+
+
+def test_the_figure_has_a_panel_for_the_gradients_of_committed_rows(root):
+    """They counted gradients of exactly zero; rows of today have another number, and another panel."""
+    rows = root / "docs" / "results" / "training_length" / "rows"
+    numbers = [json.loads(path.read_text())["more"] for path in rows.iterdir()]
+    of_gradients = {each for each in training_length.PANELS if "gradient" in each}
+    assert len(of_gradients) == 2 and numbers and all(of_gradients & set(each) for each in numbers if each)
 
 
 def test_rows_from_before_an_attack_and_an_option_of_training_are_kept(tmp_path):
