@@ -22,7 +22,7 @@ from wca_tf.attacks.tables import help_text, names_by_group
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
-from wca_tf.data.config import DATASET_HELP, DataConfig
+from wca_tf.data.config import DATASET_HELP, MAX_PIXELS_HELP, DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.cluster import check_strategy, is_chief
 from wca_tf.evaluation.config import EvaluateConfig
@@ -32,7 +32,7 @@ DETAILS = """
 All attacks take eot_samples=N, the draws that a gradient averages over, and targeted=true, towards a class other than
 the label. The options of each, with their defaults:
 """
-OF_MODEL = ("dataset", "image_size", "download")  # flags that are for --model alone
+OF_MODEL = ("dataset", "image_size", "max_image_pixels", "download")  # flags that are for --model alone
 COMMON = (
     "model_dir",
     "model",
@@ -100,7 +100,8 @@ def _data_config(config: EvaluateConfig) -> DataConfig:
     if not flags.FLAGS.dataset:
         raise InputError("expected --dataset=NAME with --model, whose images it is evaluated on")
     where = config.tfds_data_dir or DataConfig.tfds_data_dir
-    return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, image_size=flags.FLAGS.image_size)
+    sizes = {name: flags.FLAGS[name].value for name in ("image_size", "max_image_pixels")}
+    return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, **sizes)
 
 
 def _show(results: dict[str, Any]) -> None:
@@ -120,10 +121,11 @@ def console() -> None:
     flags.DEFINE_string("model", "", "in its place: a .keras file of any classifier that takes images in [0, 1]")
     flags.DEFINE_string("dataset", "", f"of --model: {DATASET_HELP}")
     flags.DEFINE_integer("image_size", 0, "of --model: resize images to this height and width; 0 keeps their size")
+    flags.DEFINE_integer("max_image_pixels", DataConfig.max_image_pixels, f"of --model: {MAX_PIXELS_HELP}")
     flags.DEFINE_bool("download", False, "of --model: fetch the TFDS set when it is absent")
     flags.DEFINE_string("report_dir", "", "where the results go; default with --model_dir: MODEL_DIR/evaluations/NAME")
     flags.DEFINE_bool("strict", False, "run the checklist, and exit with 3 when a criterion fails")
     flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
-    for name in ("model_dir", "model", "dataset", "image_size", "download", "report_dir", "strict", "self_test"):
+    for name in ("model_dir", "model", *OF_MODEL, "report_dir", "strict", "self_test"):
         show_in_help(name)
     run(main, (__doc__ or "") + names_by_group(), COMMON, DETAILS + help_text())
