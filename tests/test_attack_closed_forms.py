@@ -146,6 +146,33 @@ def test_transfer_from_a_net_of_other_images_is_one_line():
     assert "\n" not in str(raised.value)
 
 
+def test_an_error_inside_the_source_of_a_transfer_is_told():
+    def broken(images, seed):
+        raise ValueError("a fault of the source's own")
+
+    with pytest.raises(InputError, match="source.*a fault of the source's own"):
+        run(At(Transfer(source=RandomNetTarget(broken)), EPSILON), linear_target(normal(PIXELS, 2)), *one_image())
+
+
+def test_a_source_of_transfer_that_returns_probabilities_is_refused():
+    source = RandomNetTarget(lambda images, seed: tf.nn.softmax(flatten(images) @ normal(PIXELS, 2)))
+    with pytest.raises(InputError, match="source of transfer: expected a net that returns logits"):
+        run(At(Transfer(source=source), EPSILON), linear_target(normal(PIXELS, 2)), *one_image())
+
+
+def test_an_error_inside_the_net_without_noise_is_not_laid_on_its_images():
+    def broken(images):
+        raise ValueError("a fault of the net's own")
+
+    target = RandomNetTarget(seeded_net, noise_free_logits=broken)
+    with pytest.raises(ValueError, match="a fault of the net's own"):
+        run(At(Transfer(), EPSILON), target, *one_image())
+
+
+def one_image():
+    return random_images(1), np.array([0])
+
+
 def test_transfer_is_the_attack_on_its_source():
     """Of another net's optimum nothing is known but that it is that net's; the default is the net without its noise."""
     weights, others = normal(PIXELS, 2, seed=3), normal(PIXELS, 2, seed=33)

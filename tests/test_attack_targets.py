@@ -1,6 +1,7 @@
 """What an attack sees of a net: moments of its noise, Keras classifiers of every kind, fixed draws, and no noise."""
 
 import gc
+import weakref
 
 import keras
 import numpy as np
@@ -31,9 +32,11 @@ from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
 from wca_tf.evaluation.judging import judge
+from wca_tf.nets.answers import check_target
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget
 
 
 def classifier(*layers):
@@ -295,11 +298,12 @@ def test_noise_that_python_draws_is_refused():
     assert "\n" not in str(raised.value)
 
 
-def test_a_target_whose_noise_python_draws_is_refused():
-    noise, images = np.random.default_rng(0), random_images(4).numpy()
+@pytest.mark.parametrize("call", ["direct", "evaluate"])
+def test_a_target_whose_noise_python_draws_is_refused(call):
+    noise = np.random.default_rng(0)
     target = RandomNetTarget(lambda x, seed: seeded_net(x, seed) + noise.normal(size=(1, 3)).astype(np.float32))
     with pytest.raises(InputError, match="Python or NumPy draws"):
-        wca_tf.evaluate(target, images, [0, 1, 2, 0], attacks="fgsm", epsilons=0.1, eot_samples=2)
+        CALLS[call](target)
 
 
 def test_a_classifier_with_one_output_is_refused():
@@ -346,6 +350,132 @@ def test_random_probabilities_are_refused():
     layers = [keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3, activation="softmax")]
     with pytest.raises(InputError, match="expected a net that returns logits"):
         target_of(classifier(*layers))
+
+
+# Targets that users make meet the checks of Keras models
+
+
+def as_head_noise(logits):
+    return HeadNoiseTarget(flatten, logits, 0.1 * np.ones((4, 1), np.float32))
+
+
+def as_random_net(logits):
+    return RandomNetTarget(lambda images, seed: logits(flatten(images)))
+
+
+def four_logits(features):
+    return features @ normal(PIXELS, 4, seed=1)
+
+
+MAKERS = {"head": as_head_noise, "anywhere": as_random_net}
+CALLS = {
+    "direct": lambda target: attacked(target, "fgsm").images,
+    "evaluate": lambda target: wca_tf.evaluate(target, *FOUR, attacks="fgsm", epsilons=0.1, eot_samples=2),
+}
+FOUR = random_images(4).numpy(), np.array([0, 1, 2, 0])
+UNUSABLE = {
+    "softmax": (lambda x: tf.nn.softmax(40 * four_logits(x)), "returns probabilities"),
+    "sigmoid": (lambda x: tf.sigmoid(four_logits(x)), "numbers are from 0 to 1"),
+    "nan": (lambda x: four_logits(x) * np.float32("nan"), "finite logits"),
+    "whole numbers": (lambda x: tf.cast(4 * four_logits(x), tf.int32), "logits of a float type, received int32"),
+    "two tensors": (lambda x: (four_logits(x), four_logits(x)), "one tensor, received tuple"),
+    "a number for each image": (lambda x: four_logits(x)[:, 0], r"logits \[B, C\]"),
+}
+
+
+def attacked(target, text):
+    return parse_attack(text, eot_samples=2)(target, *FOUR, epsilon=0.1)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("made", MAKERS)
+@pytest.mark.parametrize("how", UNUSABLE)
+def test_a_target_that_returns_no_logits_is_refused(how, made, call):
+    logits, told = UNUSABLE[how]
+    with pytest.raises(InputError, match=told) as raised:
+        CALLS[call](MAKERS[made](logits))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_target_with_one_output_is_refused(call):
+    target = as_random_net(lambda features: four_logits(features)[:, :1])
+    with pytest.raises(InputError, match="2 classes or more.*harden"):
+        CALLS[call](target)
+
+
+def test_logits_from_0_to_1_are_taken_after_the_message_is_followed():
+    with pytest.raises(InputError, match="subtract 1 from each"):
+        attacked(as_random_net(lambda x: tf.sigmoid(four_logits(x))), "fgsm")
+    moved = attacked(as_random_net(lambda x: tf.sigmoid(four_logits(x)) - 1), "fgsm:objective=margin")
+    assert np.any(moved.images != FOUR[0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("made", MAKERS)
+def test_logits_of_another_precision_are_cast(made, dtype):
+    def rounded(features):
+        return tf.cast(four_logits(features), dtype)
+
+    found = attacked(MAKERS[made](rounded), "pgd:steps=2")
+    expected = attacked(MAKERS[made](lambda features: tf.cast(rounded(features), tf.float32)), "pgd:steps=2")
+    for one, other in zip(found[:2], expected[:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_features_and_noise_of_another_precision_are_taken():
+    """As those of Keras layers under a mixed policy, and of NumPy."""
+    scale = 0.1 * np.ones((4, 1))
+    layer = keras.layers.Dense(4, dtype="mixed_float16")
+    target = HeadNoiseTarget(lambda images: tf.cast(flatten(images), tf.float16), layer, scale)
+    assert attacked(target, "z_margin:steps=2").images.dtype == np.float32
+
+
+def test_a_net_without_its_noise_may_have_another_precision():
+    target = RandomNetTarget(seeded_net, noise_free_logits=lambda x: tf.cast(seeded_net(x, [0, 0]), tf.float64))
+    assert np.any(attacked(target, "transfer:steps=2").images != FOUR[0])
+
+
+def test_a_net_without_its_noise_that_returns_probabilities_is_refused():
+    target = RandomNetTarget(seeded_net, noise_free_logits=lambda x: tf.nn.softmax(seeded_net(x, [0, 0])))
+    with pytest.raises(InputError, match="without its noise.*returns probabilities"):
+        attacked(target, "fgsm")
+
+
+def test_a_net_without_its_noise_has_the_classes_of_the_net():
+    target = RandomNetTarget(seeded_net, noise_free_logits=lambda x: four_logits(flatten(x)))
+    with pytest.raises(InputError, match="expected logits of 4 classes, received 3"):
+        attacked(target, "fgsm")
+
+
+def test_a_target_is_checked_at_its_first_attack_alone():
+    calls = []
+
+    def logits(images, seed):
+        calls.append(seed)
+        return seeded_net(images, seed)
+
+    target = RandomNetTarget(logits)
+    attacked(target, "fgsm")
+    before = len(calls)
+    assert before > 0
+    attacked(target, "fgsm")
+    assert len(calls) == before
+
+
+def test_a_checked_target_is_freed():
+    target = as_head_noise(four_logits)
+    check_target(target, SHAPE)
+    gone = weakref.ref(target)
+    del target
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_target_of_a_linear_end_may_have_logits_from_0_to_1():
+    """Its layer tells that it is no sigmoid, also where the target is given in place of the model."""
+    last = keras.layers.Dense(4, kernel_initializer="zeros", bias_initializer=keras.initializers.Constant(0.5))
+    assert attacked(target_of(classifier(last)), "fgsm").probability_correct.shape == (4,)
 
 
 def test_a_fixed_draw_of_each_image_follows_from_its_number():

@@ -292,6 +292,35 @@ def test_a_radius_may_be_a_fraction_written_as_text(noisy_target, labelled):
         attack(noisy_target, *labelled, "x")
 
 
+@pytest.mark.parametrize("epsilon", ["linf:8/255", np.float32(8 / 255), np.array(8 / 255), tf.constant(8 / 255)])
+def test_a_radius_may_have_its_norm_and_be_any_single_number(noisy_target, labelled, epsilon):
+    attack = build_attack("fgsm").attack
+    np.testing.assert_array_equal(
+        attack(noisy_target, *labelled, epsilon).images, attack(noisy_target, *labelled, 8 / 255).images
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "epsilon", "told"),
+    [
+        ("fgsm", 8, r"epsilon in linf of at most 1 .*received 8: 8/255\?"),
+        ("fgsm", "8", r"8/255\?"),
+        ("fgsm", 300, r"at most 1 .*received 300$"),
+        ("fgsm:norm=l2", 1e9, r"at most 10,000 .*received 1e\+09$"),
+        ("fgsm", [0.1], r"epsilon as one number, .*received \[0.1\]"),
+        ("fgsm", np.array([0.1, 0.2]), "epsilon as one number"),
+        ("fgsm", "0.1,0.2", "epsilon as numbers or fractions.*'0.1,0.2'"),
+        ("fgsm", "l2:0.5", "a radius of linf, the attack's norm, received 'l2:0.5'"),
+        ("fgsm", "l1:0.5", "a norm among linf, l2"),
+        ("fgsm", {}, "epsilon as one number"),
+    ],
+)
+def test_a_radius_that_cannot_be_meant_is_one_line(noisy_target, labelled, text, epsilon, told):
+    with pytest.raises(InputError, match=told) as raised:
+        build_attack(text).attack(noisy_target, *labelled, epsilon)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("seed", [2**32, -(2**31) - 1, np.int64(2**40)])
 def test_a_seed_that_int32_does_not_hold_is_refused(noisy_target, labelled, seed):
     """Its numbers would be those of another seed: three seeds may be one."""

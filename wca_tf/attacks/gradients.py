@@ -121,7 +121,7 @@ def expected_gradient(
     gradient = feature_gradient
     if features is not images:
         unit = _power_of_two(tf.reduce_max(tf.abs(feature_gradient), axis=range(1, feature_gradient.shape.rank)))
-        in_units = _times(1 / unit, feature_gradient)
+        in_units = tf.cast(_times(1 / unit, feature_gradient), features.dtype)
         gradient = _times(unit, outer.gradient(features, images, in_units, unconnected_gradients=ZERO))
     gradient = tf.debugging.check_numerics(gradient, "the attack's gradient")
     return Ascent(values, gradient, features, Survival(_share(held, draws), margin))
@@ -146,8 +146,8 @@ def _power_of_two(size: tf.Tensor) -> tf.Tensor:
 
 
 def _times(factors: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Return values [B, ...], those of each image times its factor [B]."""
-    return tf.reshape(factors, [-1, *[1] * (values.shape.rank - 1)]) * values
+    """Return values [B, ...] in float32, those of each image times its factor [B]."""
+    return tf.reshape(factors, [-1, *[1] * (values.shape.rank - 1)]) * tf.cast(values, tf.float32)
 
 
 def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:

@@ -9,6 +9,9 @@ from typing import Any
 from wca_tf.attacks.attack import NORMS, Attack, BallAttack
 from wca_tf.core.errors import InputError
 
+# By norm. In l2, √d for images of d = 100 million numbers: none is farther. The squares of 1e20 overflow float32.
+LARGEST = {"linf": 1.0, "l2": 10_000.0}
+
 
 @dataclasses.dataclass(frozen=True)
 class Radius:
@@ -43,15 +46,17 @@ def parse_radii(text: str | Sequence[str | float], flag: str = "--epsilons") -> 
         >>> parse_radii("1/2,l2:0.3")
         [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
     """
-    radii = []
-    for item in map(str, listed(text, flag)):
-        norm, colon, number = item.rpartition(":")
-        if colon and norm not in NORMS:
-            raise InputError(f"expected a norm among {', '.join(NORMS)} before the radius, received {item!r}")
-        radii.append(Radius(parse_epsilon(number, flag), norm or None))
+    radii = [_parse_radius(str(item), flag) for item in listed(text, flag)]
     if len(set(radii)) < len(radii):
         raise InputError(f"expected each radius of {flag} once, received {text!r}")
     return radii
+
+
+def _parse_radius(item: str, flag: str) -> Radius:
+    norm, colon, number = item.rpartition(":")
+    if colon and norm not in NORMS:
+        raise InputError(f"expected a norm among {', '.join(NORMS)} before the radius, received {item!r}")
+    return Radius(parse_epsilon(number, flag), norm or None)
 
 
 def parse_epsilon(text: str, flag: str) -> float:
@@ -63,6 +68,38 @@ def parse_epsilon(text: str, flag: str) -> float:
     if not 0 <= epsilon < math.inf:
         raise InputError(f"expected {flag} of 0 or more, and finite, received {text}")
     return epsilon
+
+
+def check_within_images(epsilon: float, norm: str, flag: str) -> None:
+    """Raise InputError for a radius that is larger than any images in [0, 1] need: above 1 in linf, 10,000 in l2."""
+    if epsilon > LARGEST[norm]:
+        # Radii in units of pixels from 0 to 255 are the usual slip.
+        meant = f": {epsilon:g}/255?" if norm == "linf" and epsilon <= 255 else ""
+        raise InputError(
+            f"expected {flag} in {norm} of at most {LARGEST[norm]:,g} (images are in [0, 1]), "
+            f"received {epsilon:g}{meant}"
+        )
+
+
+def single_radius(epsilon: Any, norm: str) -> float:
+    """Return the radius of an attack's call, for a ball of this norm.
+
+    Args:
+        epsilon: a number, or a text such as "8/255" or "linf:8/255".
+        norm: the attack's norm.
+
+    Raises:
+        InputError: there is no single number, it is out of range, or it is a radius of another norm.
+    """
+    try:
+        text = epsilon if isinstance(epsilon, str) else repr(float(epsilon))
+    except (TypeError, ValueError):  # of a list, None, or an array of numbers
+        raise InputError(f"expected epsilon as one number, such as 8/255, received {epsilon!r}") from None
+    radius = _parse_radius(text, "epsilon")
+    if radius.norm not in (None, norm):
+        raise InputError(f"expected a radius of {norm}, the attack's norm, received {epsilon!r}")
+    check_within_images(radius.epsilon, norm, "epsilon")
+    return radius.epsilon
 
 
 def listed(value: Any, flag: str) -> list[Any]:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks.attack import Attack
+from wca_tf.attacks.attack import Attack, BallAttack
 from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.checks import check_inputs, check_targets
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
-from wca_tf.attacks.radii import parse_epsilon
+from wca_tf.attacks.radii import single_radius
 from wca_tf.attacks.sharding import passes_per_image, sharded_graph
-from wca_tf.core.errors import InputError, NonFiniteError
+from wca_tf.core.errors import NonFiniteError
 from wca_tf.core.seeds import make_seed
 from wca_tf.data.examples import check_labels
 from wca_tf.nets.passes import Passes, passes_so_far
@@ -41,7 +41,7 @@ def perturbed(
     target: Target,
     images: tf.Tensor,
     labels: Any,
-    epsilon: float | str | None,
+    epsilon: Any,
     indices: Any,
     seed: int | tf.Tensor,
     targets: Any = None,
@@ -52,7 +52,7 @@ def perturbed(
     """
     images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
     check_inputs(images, labels, indices)
-    radius = _checked_radius(attack, epsilon)
+    radius = single_radius(epsilon, attack.norm) if isinstance(attack, BallAttack) else 0.0
     if len(images) == 0:
         return Perturbed(images, {})
     classes = num_classes_of(target, images)
@@ -108,16 +108,6 @@ def check_gradient(
     batch = Batch(images, labels, tf.zeros_like(labels), wanted)
     found = _gradient_at(target, batch, make_seed(seed), objective, attack.eot_samples)
     return GradientFound(*(each.numpy().astype(bool) for each in found))
-
-
-def _checked_radius(attack: Attack, epsilon: float | str | None) -> float:
-    if not attack.has_radius:
-        return 0.0
-    if isinstance(epsilon, str):
-        return parse_epsilon(epsilon, "epsilon")
-    if epsilon is None or not 0 <= epsilon < math.inf:
-        raise InputError(f"expected epsilon of 0 or more, received {epsilon}")
-    return float(epsilon)
 
 
 @functools.lru_cache(maxsize=64)

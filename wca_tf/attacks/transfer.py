@@ -6,8 +6,8 @@ from wca_tf.attacks.batch import Batch
 from wca_tf.attacks.gradient_attacks import ProjectedGradient, Transfer
 from wca_tf.attacks.objectives import check_objective
 from wca_tf.attacks.projected_gradient import projected_gradient
-from wca_tf.core.errors import InputError
-from wca_tf.core.seeds import make_seed
+from wca_tf.core.errors import InputError, one_line
+from wca_tf.nets.answers import check_target
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import Target, is_gaussian
 
@@ -28,10 +28,14 @@ def transfer(attack: Transfer, target: Target, batch: Batch, epsilon: tf.Tensor,
 def check_source(attack: Transfer, target: Target, images: tf.Tensor) -> None:
     """Raise InputError unless the source takes these images, and has the target's classes and the objective."""
     source = _source(attack, target)
-    try:
-        source.logits(source.features(images[:1]), make_seed(0), 1)
-    except (ValueError, tf.errors.InvalidArgumentError):
-        raise InputError(f"expected a source that takes images {tuple(images.shape[1:])}") from None
+    if attack.source:
+        try:
+            check_target(source, tuple(images.shape[1:]))
+        except InputError as error:
+            raise InputError(f"the source of transfer: {error}") from None
+        except (ValueError, tf.errors.InvalidArgumentError) as error:  # of a net that gets images of another shape
+            received = f"{tuple(images.shape[1:])}, received an error: {one_line(error)}"
+            raise InputError(f"expected a source that takes images {received}") from None
     check_objective(attack.source_objective, source, images, attack.targeted)
     if None not in (source.num_classes, target.num_classes) and source.num_classes != target.num_classes:
         raise InputError(f"expected a source of {target.num_classes} classes, received {source.num_classes}")

@@ -23,7 +23,7 @@ def attack_and_judge(
     model: Any,
     images: Any,
     labels: Any,
-    epsilon: float | str,
+    epsilon: Any,
     indices: Any,
     seed: Any,
     targets: Any,

@@ -49,8 +49,8 @@ from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.trials import Settings
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
-from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise
+from wca_tf.nets.keras_target import as_target, target_of
+from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
 
 
@@ -182,13 +182,8 @@ def evaluate_model(
     images, labels = as_arrays(images, labels)
     check_images(images)
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
-    if not isinstance(model, keras.Model) and not hasattr(model, "logits"):
-        raise InputError(f"expected a Keras model or a target, received {type(model).__name__}")
-    if isinstance(model, keras.Model):
-        target = target_of(model, images.shape[1:])
-    else:
-        target = model
-        answers_alike(target, to_float(tf.constant(images[:4])))  # refuses noise that a graph would draw once
+    shape = images.shape[1:]
+    target = target_of(model, shape) if isinstance(model, keras.Model) else as_target(model, shape)
     names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
     identity = {

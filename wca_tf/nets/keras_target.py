@@ -12,15 +12,14 @@ import tensorflow as tf
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import last_operation
 from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, check_target, mark_checked, probe_images
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, answers_alike, same_in_all_calls
+from wca_tf.nets.random_net_target import RandomNetTarget, in_float32
+from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, same_in_all_calls
 
 # Of a first Rescaling: smaller scales are for images in [0, 255].
 SMALLEST_SCALE = 0.1
-PROBE_TOLERANCE = 1e-5, 1e-6  # relative, absolute
-SUM_OF_PROBABILITIES = 2e-2  # the largest error of a sum of probabilities that were rounded to bfloat16
 # Activations whose gradients vanish. Names of functions, layers and operations of Keras, without underscores.
 SATURATING = ("softmax", "sigmoid", "hardsigmoid", "tanh", "hardtanh", "softsign")
 Answer = Callable[[tf.Tensor], tf.Tensor]
@@ -42,52 +41,41 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
         image_shape: (H, W, channels); needed for a net that takes images of any size.
 
     Raises:
-        InputError: the model returns probabilities, whose logarithms saturate, in place of logits; it ends in a
-            sigmoid or another activation that saturates; it has one output; Python or NumPy draws its noise; it takes
-            images of another shape; its batch normalisation learns from the images that it answers; or as
-            `check_takes_images`.
+        InputError: the model ends in an activation that saturates; it takes images of another shape; its batch
+            normalisation learns from the images that it answers; or as `check_takes_images` and `check_answers`.
     """
     check_takes_images(model)
-    image_shape = _image_shape(model.backbone if isinstance(model, StochasticClassifier) else model, image_shape)
-    probe = tf.concat([tf.random.stateless_uniform([4, *image_shape], [0, 0]), *_grey(image_shape)], axis=0)
+    own = isinstance(model, StochasticClassifier)
+    image_shape = _image_shape(model.backbone if own else model, image_shape)
+    images, ends_linear = probe_images(image_shape), own or _ends_linear(model)
     target: AnyTarget
-    if isinstance(model, StochasticClassifier):
-        _check_outputs(model.logits(probe, make_seed(0)))  # a call without a seed would move the net's own stream
+    if own:
         logits, target = _following_seeds(model, model.logits), model.target()
     else:
-        answer = _answer_function(model, probe)
+        answer, classes = _answer_function(model, images)
         logits = _following_seeds(model, lambda images, _: answer(images))
-        target = HeadNoiseTarget(answer, tf.identity, tf.zeros([answer(probe).shape[-1], 1]))
-    draws = _moves_a_stream(model, lambda: target.logits(target.features(probe), make_seed(0), 1))
-    # The tolerance is for the rounding of float32; it is tight, because noise may be small.
-    if answers_alike(RandomNetTarget(logits) if draws else target, probe, *PROBE_TOLERANCE) and not draws:
-        return target
-    own = isinstance(model, StochasticClassifier)
-    return RandomNetTarget(logits, noise_free_logits=None if own else _without_noise(model, probe))
+        target = HeadNoiseTarget(answer, tf.identity, tf.zeros([classes, 1]))
+    draws = _moves_a_stream(model, lambda: target.logits(target.features(images), make_seed(0), 1))
+    # A call without a seed would move the streams of the net: the check is of calls that follow seeds.
+    alike = check_answers(RandomNetTarget(logits) if draws else target, images, ends_linear)
+    if draws or not alike:
+        target = RandomNetTarget(logits, noise_free_logits=None if own else _without_noise(model, images))
+    mark_checked(target, image_shape)
+    return target
 
 
-def _answer_function(model: keras.Model, probe: tf.Tensor) -> Answer:
-    """Return images -> logits [B, C] of a Keras classifier."""
+def _answer_function(model: keras.Model, images: tf.Tensor) -> tuple[Answer, int]:
+    """Return images -> logits [B, C] of a Keras classifier, and C."""
     if noise_layers_of(model):
         raise InputError("expected layers of noise in a NoisyNet, which draws for them; received them in another model")
-    linear = _ends_linear(model)
-
-    def answer(images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(model(images), tf.float32)
-
-    outputs = _answer_without_learning(model, probe)
-    _check_outputs(outputs)
-    if not linear and np.all((np.asarray(outputs, np.float32) >= 0) & (np.asarray(outputs, np.float32) <= 1)):
-        raise InputError("expected a net that returns logits, received one whose numbers are from 0 to 1: a sigmoid?")
-    return answer
+    outputs = in_float32(lambda: _answer_without_learning(model, images))()
+    return in_float32(lambda images: model(images)), (outputs.shape[-1:] or [1])[0]
 
 
 def _without_noise(model: keras.Model, probe: tf.Tensor) -> Answer | None:
     """Return images -> logits [B, C] of a Keras classifier without its noise; `None` where that is not known."""
 
-    def without_noise(images: tf.Tensor) -> tf.Tensor:
-        return tf.cast(model(images, training=False), tf.float32)
-
+    without_noise = in_float32(lambda images: model(images, training=False))
     call = functools.partial(without_noise, probe)
     return without_noise if not _moves_a_stream(model, call) and same_in_all_calls(call, *PROBE_TOLERANCE) else None
 
@@ -187,23 +175,19 @@ def _keeps_range(layer: Any) -> bool:
     return type(layer).__name__ in kept or type(layer).__name__.startswith("Random")
 
 
-def _grey(image_shape: tuple[int, ...]) -> list[tf.Tensor]:
-    """Return a black image and a white one: noise may act on such images alone."""
-    return [tf.zeros([1, *image_shape]), tf.ones([1, *image_shape])]
-
-
 def as_target(model: Any, image_shape: tuple[int, ...]) -> AnyTarget:
-    """Return a target as it is, or the target of a Keras classifier.
+    """Return a target as it is, checked at its first use, or the target of a Keras classifier.
 
     A classifier has the same target object at every call, so that attacks trace once. A Python attribute of a layer
     that changes after the first attack is not seen: call `keras.models.clone_model`, or give `target_of(model)`.
 
     Raises:
-        InputError: as `target_of`; or `model` is neither a target nor a Keras model.
+        InputError: as `target_of` or `check_answers`; or `model` is neither a target nor a Keras model.
     """
     if not isinstance(model, keras.Model):
         if not hasattr(model, "logits"):
             raise InputError(f"expected a Keras model or a target, received {type(model).__name__}")
+        check_target(model, image_shape)
         return model
     targets: dict[tuple[int, ...], AnyTarget]
     owner, targets = getattr(model, "_wca_tf_targets", (None, {}))
@@ -239,21 +223,3 @@ def _ends_linear(model: keras.Model) -> bool:
     if name.replace("_", "") in SATURATING:
         raise InputError(f"expected a net that returns logits, received one that ends in a {name}: remove the {name}")
     return activation is keras.activations.linear
-
-
-def _check_outputs(outputs: Any) -> None:
-    """Raise InputError unless the outputs are logits [B, C] in one tensor."""
-    if not hasattr(outputs, "shape") or len(outputs.shape) != 2:
-        received = f"shape {tuple(outputs.shape)}" if hasattr(outputs, "shape") else type(outputs).__name__
-        raise InputError(f"expected a net that returns logits [B, C] in one tensor, received {received}")
-    if outputs.shape[1] < 2:
-        raise InputError(
-            "expected logits of 2 classes or more, received a net with one output: attack "
-            "wca_tf.harden(net, covariance='none'), which has two"
-        )
-    outputs = np.asarray(outputs, np.float32)
-    if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1, atol=SUM_OF_PROBABILITIES):
-        raise InputError(
-            "expected a net that returns logits, received one that returns probabilities: remove its softmax "
-            "(model.layers[-1].activation = None)"
-        )

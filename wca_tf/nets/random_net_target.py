@@ -5,22 +5,42 @@ Shapes: B batch, H W channels of images in [0, 1], S draws, C classes.
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
+from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets import passes
 
 REPEATS_PER_PASS = 1_000  # draws of a net under one draw: one pass, whose logits are repeated
 
 
+def in_float32(logits: Callable[..., Any]) -> Callable[..., tf.Tensor]:
+    """Return a function whose logits are float32.
+
+    The function raises InputError where it does not get one tensor of a float type.
+    """
+
+    def cast(*arguments: Any) -> tf.Tensor:
+        outputs = logits(*arguments)
+        if not hasattr(outputs, "dtype"):
+            received = type(outputs).__name__
+            raise InputError(f"expected a net that returns logits [B, C] in one tensor, received {received}")
+        if not tf.as_dtype(outputs.dtype).is_floating:
+            raise InputError(f"expected logits of a float type, received {tf.as_dtype(outputs.dtype).name}")
+        return tf.cast(outputs, tf.float32)
+
+    return cast
+
+
 class RandomNetTarget:
     """A net with noise anywhere. Each draw costs a pass, and a gradient holds `draws_per_pass` draws in memory.
 
     Args:
-        logits: (images [B, H, W, channels], int32[2] seed) -> logits [B, C]. A function that ignores the seed works,
-            but its attacks and its evaluation cannot be repeated. It must draw from TensorFlow or Keras: a graph keeps
-            the numbers that Python or NumPy draws for its first call.
+        logits: (images [B, H, W, channels], int32[2] seed) -> logits [B, C] of any float type. A function that ignores
+            the seed works, but its attacks and its evaluation cannot be repeated. It must draw from TensorFlow or
+            Keras: a graph keeps the numbers that Python or NumPy draws for its first call.
         draws_per_pass: the number of draws made, and held for the gradient, at a time. It does not change which draws
             are made.
         noise_free_logits: images -> logits [B, C] of the net without its noise, where there is such a net.
@@ -44,14 +64,14 @@ class RandomNetTarget:
         own_draws: bool = False,
         moments_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
-        self._logits = passes.counted(logits)
+        self._logits = passes.counted(in_float32(logits))
         self.num_classes: int | None = None
         self.draws_per_pass = draws_per_pass
         self._first_draw: int | tf.Tensor = 0
-        self.noise_free_logits = noise_free_logits and passes.counted(noise_free_logits)
-        self._logits_of_draws = logits_of_draws and passes.counted(logits_of_draws, _draws_of_images)
+        self.noise_free_logits = noise_free_logits and passes.counted(in_float32(noise_free_logits))
+        self._logits_of_draws = logits_of_draws and passes.counted(in_float32(logits_of_draws), _draws_of_images)
         self.own_draws = own_draws
-        self._moments_of_draws = moments_of_draws and passes.counted(moments_of_draws, _draws_of_images)
+        self._moments_of_draws = moments_of_draws and passes.counted(in_float32(moments_of_draws), _draws_of_images)
 
     @property
     def has_moments(self) -> bool:

@@ -16,7 +16,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import covariance
 from wca_tf.nets import passes
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.random_net_target import RandomNetTarget, in_float32
 
 CHEAP_DRAWS = 1000
 CALLS = 16  # of a net, to find noise: two nets chosen at random pass with a probability of 2^-15
@@ -87,7 +87,7 @@ class HeadNoiseTarget:
 
     Args:
         features: images [B, H, W, channels] -> features [B, F].
-        head: features [B, F] -> noise-free logits mu [B, C].
+        head: features [B, F] -> noise-free logits mu [B, C] of any float type.
         logit_scale: A [C, R], the same for every image; or a function that returns it, for noise that is still trained;
             or, with `scale_per_image`, a function: features [B, F] -> A [B, C, R]. A is zero for a deterministic net.
         has_noise: whether A is more than zero. When absent, the values of A decide; where they are not known, the net
@@ -108,8 +108,8 @@ class HeadNoiseTarget:
         scale_per_image: bool = False,
     ) -> None:
         self.features = passes.counted(features)
-        self.noise_free_logits = head
-        given = logit_scale if callable(logit_scale) else tf.convert_to_tensor(logit_scale)
+        self.noise_free_logits = in_float32(head)
+        given = logit_scale if callable(logit_scale) else _float32(logit_scale)
         self._logit_scale: Callable[..., tf.Tensor] = given if callable(given) else lambda: given
         self.scale_per_image = scale_per_image
         self.num_classes: int | None = None if scale_per_image else int(self.logit_scale.shape[0])
@@ -123,11 +123,11 @@ class HeadNoiseTarget:
     @property
     def logit_scale(self) -> tf.Tensor:
         """The present A [C, R] of a net with the same A for every image."""
-        return tf.convert_to_tensor(self._logit_scale())
+        return _float32(self._logit_scale())
 
     def scale_of(self, features: tf.Tensor) -> tf.Tensor:
         """Return A, [C, R] or [B, C, R], of images with these features [B, F]."""
-        return tf.convert_to_tensor(self._logit_scale(features)) if self.scale_per_image else self.logit_scale
+        return _float32(self._logit_scale(features)) if self.scale_per_image else self.logit_scale
 
     def difference_scale(self, features: tf.Tensor) -> tf.Tensor:
         """Return ‖A_i − A_j‖, [C, C] or [B, C, C]: the standard deviation of each difference of logits."""
@@ -191,9 +191,13 @@ class HeadNoiseTarget:
         """Return the net with another head and a changed A."""
 
         def logit_scale(*features: tf.Tensor) -> tf.Tensor:
-            return change(tf.convert_to_tensor(self._logit_scale(*features)))
+            return change(_float32(self._logit_scale(*features)))
 
         return HeadNoiseTarget(self.features, head, logit_scale, has_noise, self.scale_per_image)
+
+
+def _float32(scale: Any) -> tf.Tensor:
+    return tf.cast(tf.convert_to_tensor(scale), tf.float32)
 
 
 def _common_noise(scale: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:

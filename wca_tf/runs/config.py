@@ -7,7 +7,7 @@ import dataclasses
 import functools
 
 from wca_tf.attacks import BallAttack, parse_attack
-from wca_tf.attacks.radii import parse_epsilon
+from wca_tf.attacks.radii import check_within_images, parse_epsilon
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import flag
 from wca_tf.data.config import DataConfig
@@ -138,6 +138,5 @@ class TrainConfig(DataConfig):
     def parsed_adversarial_epsilon(self) -> float:
         """The radius of adversarial training, in the images' [0, 1] units."""
         epsilon = parse_epsilon(self.adversarial_epsilon, "--adversarial_epsilon")
-        if self.parsed_adversarial_attack.norm == "linf" and epsilon > 1:
-            raise InputError(f"expected --adversarial_epsilon between 0 and 1, received {self.adversarial_epsilon}")
+        check_within_images(epsilon, self.parsed_adversarial_attack.norm, "--adversarial_epsilon")
         return epsilon
