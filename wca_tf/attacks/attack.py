@@ -88,8 +88,8 @@ class Attack(abc.ABC):
                 attack once.
             images: [B, H, W, channels], uint8, or float32 in [0, 1].
             labels: whole numbers [B].
-            epsilon: the ball's radius, one number in the images' [0, 1] units, 0 or more, at most 1 in linf; a text such
-                as "8/255" or "linf:8/255" too. An attack without a radius ignores it.
+            epsilon: the ball's radius, one number in the images' [0, 1] units, 0 or more, at most 1 in linf; a text
+                such as "8/255" or "linf:8/255" too. An attack without a radius ignores it.
             indices: whole numbers [B], the number of each example in its split; it decides the example's random
                 numbers. 0 to B − 1 when absent.
             seed: whole number of int32, or int32[2].
