@@ -18,6 +18,7 @@ from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.smoothing.net import SmoothedNet
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures import smoothing_votes
 from wca_tf.evaluation.measures.certificates import BOUNDS, CERTIFICATES_ALGORITHM, Head, radii_of
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.smoothing_votes import VOTES_ALGORITHM
@@ -356,6 +357,15 @@ def test_the_radius_of_the_vote_is_the_formula_of_its_authors():
     expected = [0.25 * stats.norm.ppf(p) if p > 0.5 else 0.0 for p in low]
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert (found[:4] == 0).all() and found[5] == pytest.approx(0.25 * stats.norm.ppf(0.001 ** (1 / 1000)))
+
+
+def test_a_broken_record_of_votes_is_made_again(tmp_path, capsys):
+    record = tmp_path / "votes.npz"
+    np.savez(record, votes=np.ones([3, 3]))
+    assert smoothing_votes._stored(record) == [(1, 1, 1.0)] * 3
+    record.write_bytes(record.read_bytes()[:100])
+    assert smoothing_votes._stored(record) == []
+    assert capsys.readouterr().out.startswith(f"made again: {record}")
 
 
 def test_smoothing_is_certified_by_votes_and_continues_from_its_record(tmp_path):

@@ -85,7 +85,7 @@ def test_helpfull_lists_every_flag_with_its_meaning(command, name, config_class,
         assert all(re.search(rf"\b{attack}\b", text) for attack in ATTACKS)
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "certify", "compare", "export", "reproduce", "quickstart"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "certify", "compare", "export", "reproduce"])
 def test_every_command_has_flags_for_modules_and_locks(command_without_tensorflow, name):
     done = command_without_tensorflow(name, "--helpfull")
     assert done.code == 0 and "--modules=" in done.out and "--[no]lock" in done.out
