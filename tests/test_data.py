@@ -399,6 +399,7 @@ def test_a_broken_dataset_info_is_an_input_error(tfds_dir, tmp_path):
 
 
 def test_sets_of_a_tfds_community_whose_code_would_be_fetched_are_refused(tmp_path):
+    (tmp_path / "kaggle").mkdir()  # as if it were prepared
     with pytest.raises(InputError, match="community datasets are disabled"):
         load_examples(DataConfig("kaggle:mnist", str(tmp_path)), "test")
 

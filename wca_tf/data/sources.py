@@ -15,7 +15,7 @@ from wca_tf.core.files import read_json
 from wca_tf.core.paths import expand_user
 from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
-from wca_tf.data.image_files import announced_pixels, decode
+from wca_tf.data.image_files import announced_pixels
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.progress import progress_bar
 
@@ -200,14 +200,14 @@ def _read_image(file: Path, config: DataConfig) -> np.ndarray:
         contents = file.read_bytes()
         if contents[:2] == b"BM" and (bits := int.from_bytes(contents[28:30], "little")) < 24:
             raise InputError(f"expected a BMP of 24 or 32 bits a pixel in {file!s}, received {bits}")
-        if (pixels := int(announced_pixels(contents))) > config.max_image_pixels:
+        if (pixels := int(announced_pixels(tf.constant(contents)))) > config.max_image_pixels:
             raise InputError(
                 f"expected at most {config.max_image_pixels:,} pixels (--max_image_pixels) in {file!s}, "
                 f"received {pixels:,}"
             )
-        image = decode(contents, config.max_image_pixels)
+        image = tf.io.decode_image(contents, expand_animations=False)
         if image.shape[2] in (2, 4):
-            image = decode(contents, config.max_image_pixels, image.shape[2] - 1)
+            image = tf.io.decode_image(contents, image.shape[2] - 1, expand_animations=False)
     except (OSError, tf.errors.OpError) as error:
         raise InputError(f"expected an image in {file!s}: {one_line(error)}") from None
     return (_resize_image(image, config.image_size) if config.image_size else image).numpy()

@@ -183,9 +183,10 @@ class _Runs:
         if not isinstance(trial.attack, BallAttack):
             trial = dataclasses.replace(trial, epsilon=None)
         outcome, first, last = None, 0, -(-FIRST_LOOK // block) * block  # whole blocks: their images share draws
+        shared = dataclasses.replace(self.settings, batch_size=min(last, self.settings.batch_size))  # one graph
         while first < total:
             part = self.examples.take(evidence.order[first:last])
-            settings = dataclasses.replace(self.settings, first=first)
+            settings = dataclasses.replace(shared, first=first)
             [found] = run_attacks(self.target, [trial], part, settings, self.records / "shuffled" / str(first))
             outcome = outcome.extended(found) if outcome else found
             if is_decided(outcome.judgement.probability_correct - reference[:last], total, -evidence.tolerance):
