@@ -251,13 +251,18 @@ def bars(monkeypatch):
     return made
 
 
-def slow_target():
-    """A net of 4 classes that takes 10 ms for a batch."""
+def slow_target(bars):
+    """A net of 4 classes that waits at each call until the bar has shown something, at most for a second."""
     net = target_of(dense_net(4))
 
+    def wait():
+        before, end = len(bars[-1].shown), time.monotonic() + 1
+        while len(bars[-1].shown) == before and time.monotonic() < end:
+            time.sleep(0.001)
+        return np.float32(0)
+
     def logits(images):
-        waited = tf.numpy_function(lambda: np.float32(time.sleep(0.01) or 0), [], tf.float32)
-        with tf.control_dependencies([waited]):
+        with tf.control_dependencies([tf.numpy_function(wait, [], tf.float32)]):
             return net.features(tf.identity(images))
 
     return type(net)(logits, tf.identity, tf.zeros([4, 1]))
@@ -265,7 +270,7 @@ def slow_target():
 
 def test_the_bar_moves_inside_a_cascade_and_names_its_members_and_images(bars, tmp_path):
     text = "adaptive:steps=5:apgd_steps=5:class_steps=1:classes=2:queries=10"
-    evaluated(tmp_path, count=4, text=text, target=slow_target(), epsilon=0.001)  # so that Square has images left
+    evaluated(tmp_path, count=4, text=text, target=slow_target(bars), epsilon=0.001)  # so that Square has images left
     [bar] = bars
     assert bar.unit == "passes" and bar.closed and bar.n == bar.total
     inside = [(made, shown) for made, _, shown in bar.shown if " of 4 images" in shown]
