@@ -14,6 +14,7 @@ REQUIREMENTS = [
     "importlib_resources>=6",  # tensorflow-datasets imports it and does not say so
     "jinja2>=3.1",
     "keras>=3.14,<4",
+    "lazy_loader>=0.4",
     "markupsafe>=2.1",
     "matplotlib>=3.9",
     "numpy>=1.26",
@@ -41,7 +42,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["wca_tf", "wca_tf.*"]),
-    package_data={"wca_tf.evaluation.report": ["templates/*.j2"]},
+    package_data={"wca_tf": ["*.pyi"], "wca_tf.evaluation.report": ["templates/*.j2"]},
     install_requires=REQUIREMENTS,
     extras_require={
         "dev": [

@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.suite.results import BUSY
 from benchmarks.suite.timing import median_ratio, turned
-from wca_tf.attacks.run import perturbed
 from wca_tf.core.files import write_json
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate, load_evaluation_examples
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.keras_target import target_of
-from wca_tf.runs.model_dir import ModelDirectory, load_model, versions
+from wca_tf.nets.model_files import load_model
+from wca_tf.runs.model_dir import ModelDirectory, versions
 
 BASELINE = "float32"
 BATCH = 100
@@ -106,7 +106,7 @@ def timed(config: EvaluateConfig, directory: Path, precision: str, rounds: int) 
     for number in range(rounds + 1):
         for each in turned(list(targets), number):
             started = time.perf_counter()
-            perturbed(attack, targets[each], images, labels, epsilon, range(len(labels)), 0).images.numpy()
+            attack.run(targets[each], images, labels, epsilon, range(len(labels)), 0).images.numpy()
             if number:  # the first traces
                 seconds[each].append(time.perf_counter() - started)
     medians = {each: statistics.median(values) for each, values in seconds.items()}

@@ -16,12 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks import Attack, parse_attack
-from wca_tf.attacks.bounded import BoundedAscent
-from wca_tf.attacks.run import perturbed
+from wca_tf.attacks.pgd import BoundedAscent
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.evaluation.judging import judge
+from wca_tf.nets.judge import judge
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.config import TrainConfig
@@ -85,7 +84,7 @@ def probability_left(target: AnyTarget, attack: Attack, epsilon: float, examples
     for first in range(0, len(examples), BATCH):
         part = examples.take(slice(first, first + BATCH))
         images, indices = to_float(tf.constant(part.images)), first + np.arange(len(part))
-        found = perturbed(attack, target, images, part.labels, epsilon, indices, 0).images
+        found = attack.run(target, images, part.labels, epsilon, indices, 0).images
         judged = judge(target, found, tf.constant(part.labels), tf.constant(indices), JUDGING_SEED)
         parts.append(judged.probability_correct)
     return np.concatenate(parts)

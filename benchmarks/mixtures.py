@@ -20,7 +20,6 @@ import tensorflow as tf
 from scipy.optimize import linprog
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.run import perturbed
 from wca_tf.core import files
 from wca_tf.core.seeds import make_seed
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -172,7 +171,7 @@ class Case:
     def left_by(self, text: str, seed: int = 0) -> np.ndarray:
         """Return P(correct) [N] under an attack."""
         indices = np.arange(IMAGES)
-        found = perturbed(parse_attack(text), self.target, self.pixels, self.labels, EPSILON, indices, seed)
+        found = parse_attack(text).run(self.target, self.pixels, self.labels, EPSILON, indices, seed)
         return self.judged(found.images)
 
     def judged(self, pixels: tf.Tensor) -> np.ndarray:

@@ -189,17 +189,16 @@ def time_attack(model: Any, examples: Any, settings: Settings) -> float:
     import numpy as np
 
     from wca_tf.attacks import parse_attack
-    from wca_tf.attacks.run import perturbed
     from wca_tf.nets.keras_target import target_of
 
     attack = parse_attack("pgd")
     images = (examples.images[: settings.attacked] / 255).astype(np.float32)
     labels, indices = examples.labels[: settings.attacked], np.arange(settings.attacked)
-    arguments = (attack, target_of(model), images, labels, 8 / 255, indices, 0)
-    perturbed(*arguments)
+    arguments = (target_of(model), images, labels, 8 / 255, indices, 0)
+    attack.run(*arguments)
     started = time.perf_counter()
     for _ in range(3):
-        perturbed(*arguments)
+        attack.run(*arguments)
     return (time.perf_counter() - started) / 3
 
 

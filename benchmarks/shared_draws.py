@@ -21,9 +21,9 @@ from wca_tf.attacks import parse_attack
 from wca_tf.core import files
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.blocks import BLOCK_SIZE, block_size
-from wca_tf.evaluation.intervals import Number, design_effect_over_draws, mean_with_interval
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.trials import Settings, Trial, run_attacks
+from wca_tf.gaussian.intervals import Number, design_effect_over_draws, mean_with_interval
+from wca_tf.nets.judge import Judgement
 from wca_tf.nets.keras_target import target_of
 
 IMAGES = (20, 30, 40, 60, 100, 200)

@@ -15,9 +15,9 @@ import numpy as np
 
 from wca_tf.core import files
 from wca_tf.evaluation import worst_case
-from wca_tf.evaluation.intervals import Number
-from wca_tf.evaluation.judging import QUERIES, Judgement
 from wca_tf.evaluation.worst_case import least_probability
+from wca_tf.gaussian.intervals import Number
+from wca_tf.nets.judge import QUERIES, Judgement
 
 DRAWS = 200
 CHOSEN_BEFORE = 0.4  # of the draws, for n > 1

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import wca_tf
 from wca_tf.data.sources import load_examples
-from wca_tf.evaluation.judging import judge
+from wca_tf.nets.judge import judge
 
 training, test = (load_examples(wca_tf.DataConfig(dataset="digits"), split) for split in ("train", "test"))
 keras.utils.set_random_seed(0)

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from wca_tf.attacks import ATTACKS, Attack, parse_attack, quick_text
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.run import check_gradient, perturbed
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.targets import HeadNoiseTarget
 
 SHAPE = (2, 3, 1)
@@ -108,7 +107,7 @@ def perturbed_by(attack, target, images, labels, seed=0, indices=None, targets=N
     """What `run` has the images of."""
     indices = np.arange(len(images)) if indices is None else indices
     at = attack if isinstance(attack, At) else At(attack)
-    return perturbed(at.attack, target, images, labels, at.epsilon, indices, seed, targets)
+    return at.attack.run(target, images, labels, at.epsilon, indices, seed, targets)
 
 
 def zero_gradients_of(attack, target, images, labels, seed=0, targets=None):
@@ -125,7 +124,7 @@ def useless_gradients_of(attack, target, images, labels, seed=0, targets=None):
 def gradient_found(attack, target, images, labels, seed=0, targets=None):
     """What is known of the attack's gradient at the clean images."""
     attack = attack.attack if isinstance(attack, At) else attack
-    return check_gradient(attack, target, images, labels, seed, targets)
+    return attack.check_gradient(target, images, labels, seed, targets)
 
 
 def perturbations(adversarial, images):

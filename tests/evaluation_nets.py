@@ -13,8 +13,9 @@ from sklearn.datasets import load_digits
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.defences.wca.net import WCANet
+from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, save_model
+from wca_tf.runs.model_dir import ModelDirectory
 
 SHAPE = (8, 8, 1)
 

@@ -28,9 +28,10 @@ from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
 # Training

@@ -18,8 +18,9 @@ from wca_tf.distribution.cluster import is_chief
 from wca_tf.distribution.strategy import distribute_batches, make_strategy, synchronise_batch_normalisation
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
+from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, save_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import new_model, train
 
 

@@ -16,12 +16,13 @@ from wca_tf.data.sources import load_examples
 from wca_tf.defences import Defence
 from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
 COVARIANCES = pytest.mark.parametrize("covariance", ["none", "anisotropic"])

@@ -5,9 +5,8 @@ import pytest
 import tensorflow as tf
 from attack_nets import NORMS, At, batch_of, build_attack, predictions, random_images, run, tanh_target
 
-from wca_tf.attacks.auto_pgd import checkpoint_periods
+from wca_tf.attacks.auto_pgd import AutoPGD, checkpoint_periods
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradient_attacks import AutoPGD
 from wca_tf.attacks.gradients import expected_gradient, survival
 from wca_tf.core.seeds import fold_in, make_seed
 

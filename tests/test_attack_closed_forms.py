@@ -26,7 +26,7 @@ from attack_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.gradient_attacks import Transfer
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.probability import probability_correct

@@ -16,8 +16,7 @@ from attack_nets import (
     tanh_target,
 )
 
-from wca_tf.attacks.gradient_attacks import CarliniWagner
-from wca_tf.attacks.run import perturbed
+from wca_tf.attacks.carlini_wagner import CarliniWagner
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.margins import margin as margin_of
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -112,9 +111,8 @@ def test_images_already_wrong_stay():
     wrong = 1 - predictions(target, images)
     sure = np.minimum(-margins(target, images, wrong), 0.5).min() * 0.9
     for confidence in (0.0, sure):
-        result = perturbed(
-            attack(confidence=confidence, steps=30), target, images, wrong, 0.0, np.arange(len(images)), 0
-        )
+        made = attack(confidence=confidence, steps=30)
+        result = made.run(target, images, wrong, 0.0, np.arange(len(images)), 0)
         np.testing.assert_array_equal(result.images, images)
         assert result.told["found"].all()  # at distance 0, which is no failure
 
@@ -124,7 +122,7 @@ def test_images_without_an_answer_come_back_unchanged():
     far = np.array([[0.0, -100.0]], np.float32)
     unreachable = linear_target(WEIGHTS, bias=far)
     images = tf.concat([random_images(4), random_images(2).numpy().round()], axis=0)
-    nothing = perturbed(attack(steps=50), unreachable, images, np.zeros(6, np.int64), 0.0, np.arange(6), 0)
+    nothing = attack(steps=50).run(unreachable, images, np.zeros(6, np.int64), 0.0, np.arange(6), 0)
     np.testing.assert_array_equal(nothing.images, images)
     assert nothing.told["found"].tolist() == [False] * 6
     target, images, labels = two_classes()

@@ -32,8 +32,8 @@ from scipy import special
 from wca_tf.attacks import square
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.gradients import survival
-from wca_tf.attacks.n_pixel import paint
-from wca_tf.attacks.query_attacks import NPixel, Square
+from wca_tf.attacks.n_pixel import NPixel, paint
+from wca_tf.attacks.square import Square
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.probability import probability_correct

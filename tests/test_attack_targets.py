@@ -25,15 +25,14 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 import wca_tf
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.run import perturbed
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
-from wca_tf.evaluation.judging import judge
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.judge import judge
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import HeadNoiseTarget
@@ -513,7 +512,7 @@ def test_the_graphs_of_a_net_that_was_attacked_and_judged_are_freed_with_it():
     def graphs_left():
         net = parse_defence("rse").build(NetRequest((14, 14, 1), 10, backbone="lenet5"))
         net.build((None, 14, 14, 1))
-        attacked = perturbed(attack, net.target(), images, labels, 0.1, indices, make_seed(0))
+        attacked = attack.run(net.target(), images, labels, 0.1, indices, make_seed(0))
         judge(net.target(), attacked.images, labels, indices, 0)
         del net
         gc.collect()

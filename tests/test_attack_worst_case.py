@@ -19,13 +19,12 @@ from attack_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.attack import Round
-from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.gradient_attacks import AutoPGD, ProjectedGradient
+from wca_tf.attacks.auto_pgd import AutoPGD
+from wca_tf.attacks.cascade import Round, likeliest_rivals
 from wca_tf.attacks.gradients import survival
-from wca_tf.attacks.projected_gradient import likeliest_rivals
-from wca_tf.attacks.worst_case import worst_of_rounds
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.random_net_target import RandomNetTarget
 
 CHEAP_DRAWS = 1000
@@ -153,7 +152,7 @@ def test_where_noise_decides_the_ranking_each_class_is_aimed_at_too(times):
     images, labels, member = random_images(8, seed=2), np.arange(8) % 6, Aimed()
     batch = Batch(images, tf.constant(labels), tf.range(8))
     attack = SimpleNamespace(rounds=lambda _: [Round(member, times, 5)], eot_samples=5, bound=-1.0)
-    worst_of_rounds(attack, net, batch, tf.constant(0.1), make_seed(0))
+    attack.perturb(net, batch, tf.constant(0.1), make_seed(0))
     aimed = np.stack(member.classes, axis=1)
     for row, label in zip(aimed, labels, strict=True):
         np.testing.assert_array_equal(np.sort(row), np.repeat([c for c in range(6) if c != label], times))

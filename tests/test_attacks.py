@@ -26,9 +26,12 @@ from attack_nets import (
 )
 
 from wca_tf.attacks import ATTACKS, parse_attack
-from wca_tf.attacks.gradient_attacks import AutoPGD, CarliniWagner, ProjectedGradient
-from wca_tf.attacks.query_attacks import NPixel, Square
-from wca_tf.attacks.worst_case_attacks import RestartedPGD
+from wca_tf.attacks.auto_pgd import AutoPGD
+from wca_tf.attacks.carlini_wagner import CarliniWagner
+from wca_tf.attacks.cascade import RestartedPGD
+from wca_tf.attacks.n_pixel import NPixel
+from wca_tf.attacks.pgd import ProjectedGradient
+from wca_tf.attacks.square import Square
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian import margins

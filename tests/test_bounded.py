@@ -27,11 +27,11 @@ from attack_nets import (
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import mixtures
-from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.bounded import BoundedAscent
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import OBJECTIVES, margin_units
+from wca_tf.attacks.pgd import BoundedAscent
 from wca_tf.core.seeds import make_seed
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.random_net_target import RandomNetTarget
 
 ONE_POINT = 0.01

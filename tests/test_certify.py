@@ -33,10 +33,11 @@ from wca_tf.nets.backbones import build_backbone
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.lipschitz_layers import AOLConvolution
 from wca_tf.nets.loss_terms import LipschitzMargin
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
 SCHEDULE = {"epochs": 5, "learning_rate": 1e-3, "learning_rate_schedule": "constant", "batch_size": 50}

@@ -23,7 +23,6 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.evaluation import trials
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.judging import JUDGING_ALGORITHM, Judgement
 from wca_tf.evaluation.measures import checklist, fixed_draws
 from wca_tf.evaluation.measures.checklist import Checklist
 from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, Searches, held
@@ -33,6 +32,7 @@ from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
+from wca_tf.nets.judge import JUDGING_ALGORITHM, Judgement
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import HeadNoiseTarget

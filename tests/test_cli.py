@@ -179,7 +179,7 @@ def test_commands_turn_onednn_on_unless_the_user_turns_it_off(command_environmen
     program = """
 import os, sys
 from wca_tf.cli.flags import run
-run(lambda: print(os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules), "usage")
+run(lambda: print(os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow.python" in sys.modules), "usage")
 """
     done = subprocess.run(
         [sys.executable, "-c", program], env={**command_environment, **given}, cwd=root, capture_output=True, text=True

@@ -25,10 +25,11 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.gaussian import margins
 from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.optimizer import compile_model
 from wca_tf.runs.training import train
 

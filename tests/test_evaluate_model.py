@@ -25,12 +25,12 @@ from wca_tf.attacks import parse_attack
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.judging import ESTIMATING_DRAWS, Judgement, judge
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report.sections import gradient_warnings
 from wca_tf.evaluation.report_object import Report
 from wca_tf.evaluation.runner import evaluate_model
+from wca_tf.nets.judge import ESTIMATING_DRAWS, Judgement, judge
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import HeadNoiseTarget

@@ -15,12 +15,13 @@ from wca_tf.core.files import exclusive_directory
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import evaluation_name
-from wca_tf.evaluation.intervals import mean_with_interval
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.runner import evaluate, evaluate_model
+from wca_tf.gaussian.intervals import mean_with_interval
 from wca_tf.nets.backbones import build_backbone
+from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, save_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
 CONFIG = EvaluateConfig(

@@ -17,9 +17,10 @@ from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.backbones import build_backbone
-from wca_tf.runs.model_dir import ModelDirectory, load_model
-from wca_tf.serving.config import ExportConfig
-from wca_tf.serving.export import MANIFEST, export_model_dir
+from wca_tf.nets.model_files import load_model
+from wca_tf.runs.model_dir import ModelDirectory
+from wca_tf.serving.config import MANIFEST, ExportConfig
+from wca_tf.serving.export import export_model_dir
 from wca_tf.serving.signatures import Signatures
 from wca_tf.serving.versions import new_version
 

@@ -33,10 +33,10 @@ from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments.config import ReproduceConfig
+from wca_tf.nets.model_files import load_model, target_in
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.preflight import check_source_present, check_sources_present
-from wca_tf.runs.transfer_source import target_in
 from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.export import export_model_dir
 

@@ -12,10 +12,9 @@ from evaluation_nets import dense_net, digits
 
 import wca_tf
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.gradient_attacks import ProjectedGradient
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.errors import InputError
 from wca_tf.defences import Defence
-from wca_tf.evaluation.attack_call import attack_and_judge
 from wca_tf.evaluation.identity import digest_of_net
 from wca_tf.evaluation.measures import registry
 from wca_tf.evaluation.measures.measure import Measure
@@ -95,7 +94,7 @@ def test_an_attack_that_is_not_known_here_is_not_left_out_of_the_worst_case(net,
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16])
 def test_whole_numbers_that_are_not_bytes_are_no_images(net, images, dtype):
     with pytest.raises(InputError, match="uint8"):
-        attack_and_judge(parse_attack("fgsm"), net, images[0].astype(dtype), images[1], 0.1, None, 0, None)
+        parse_attack("fgsm")(net, images[0].astype(dtype), images[1], 0.1)
 
 
 def test_numbers_of_numpy_are_numbers(net, images, tmp_path):

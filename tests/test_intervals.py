@@ -13,18 +13,12 @@ from wca_tf.attacks import gradients
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.blocks import BLOCK_SIZE, block_size
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.intervals import (
-    all_correct,
-    design_effect_of_blocks,
-    mean_difference,
-    mean_with_interval,
-    percent,
-)
-from wca_tf.evaluation.judging import Judgement, judge
 from wca_tf.evaluation.measures.attacks import Attacks, trials_of
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, run_attacks
 from wca_tf.evaluation.worst_case import least_probability
+from wca_tf.gaussian.intervals import all_correct, design_effect_of_blocks, mean_difference, mean_with_interval, percent
+from wca_tf.nets.judge import Judgement, judge
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import HeadNoiseTarget
 

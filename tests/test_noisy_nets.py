@@ -10,9 +10,9 @@ from toy_models import MIN_SIDES
 from wca_tf.attacks import parse_attack
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
-from wca_tf.evaluation.judging import judge
 from wca_tf.gaussian.margins import z_margin
 from wca_tf.nets.backbones import BACKBONES, LayerFactory, build_backbone
+from wca_tf.nets.judge import judge
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise, Draws, drawing
 from wca_tf.nets.noisy_net import NoisyNet

@@ -22,9 +22,9 @@ from wca_tf.defences.wca_official.adversarial import (
     official_adversary,
 )
 from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, OfficialIsotropicNoise
+from wca_tf.nets.model_files import load_model
 from wca_tf.runs import training
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import load_model
 from wca_tf.runs.training import train
 
 LAYERS = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}

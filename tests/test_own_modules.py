@@ -17,9 +17,9 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.keras_file import load_classifier
 from wca_tf.evaluation.measures.attacks import trial_of
 from wca_tf.evaluation.runner import evaluate
+from wca_tf.nets.model_files import target_in
 from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import take_weights, train
-from wca_tf.runs.transfer_source import target_in
 from wca_tf.serving.config import ExportConfig
 
 EVIL = "open('ran', 'w').close()\n"

@@ -7,7 +7,7 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradient_attacks import ProjectedGradient
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.seeds import make_seed
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
@@ -19,9 +19,10 @@ from wca_tf.evaluation.measures.planted_examples import (
     format_planted_examples,
 )
 from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import HeadNoiseTarget
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 
 EPSILON = 0.1
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps

@@ -18,7 +18,8 @@ import pytest
 from wca_tf.core.files import TEMPORARY_PREFIX
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.nets.model_files import load_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
 
 KILLS = 50

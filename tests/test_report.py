@@ -28,9 +28,10 @@ from wca_tf.evaluation.report.page import escape_markdown, render, write_report
 from wca_tf.evaluation.report.sections import UPPER_BOUND, gradient_warnings
 from wca_tf.evaluation.report.table import attack_table
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, load_model
+from wca_tf.runs.model_dir import ModelDirectory
 
 CONFIG = EvaluateConfig(
     attacks="fgsm,pgd,z_margin:steps=2,square:queries=3,cw:steps=3:searches=1,cw:confidence=1:steps=3:searches=1",

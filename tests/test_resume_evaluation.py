@@ -26,21 +26,23 @@ from evaluation_nets import (
 )
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.gradient_attacks import AutoPGD, Transfer
+from wca_tf.attacks.auto_pgd import AutoPGD
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.core.files import TEMPORARY_PREFIX
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation import trials
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.judging import JUDGING_ALGORITHM
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, Trial, run_attacks
+from wca_tf.nets import model_files
+from wca_tf.nets.judge import JUDGING_ALGORITHM
+from wca_tf.nets.model_files import load_model, save_model
 from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.runs import transfer_source
-from wca_tf.runs.model_dir import ModelDirectory, load_model, save_model
+from wca_tf.runs.model_dir import ModelDirectory
 
 TARGET = attack_nets.tanh_target(scale=0.3)
 COUNT = 18
@@ -261,7 +263,7 @@ def test_a_record_holds_a_few_images_and_numbers_of_all(uninterrupted):
 def test_attacks_that_differ_by_their_radius_share_the_net_that_they_transfer_from(monkeypatch):
     """One in memory for all radii, and one graph."""
     asked = []
-    monkeypatch.setattr(transfer_source, "target_in", lambda path: asked.append(path) or TARGET)
+    monkeypatch.setattr(model_files, "target_in", lambda path: asked.append(path) or TARGET)
     planned = [CLEAN_TRIAL, trial("pgd", 0.1), trial("transfer:source=a", 0.1), trial("transfer:source=a", 0.2)]
     clean, pgd, first, second = trials._loaded(planned)
     assert asked == ["a"]

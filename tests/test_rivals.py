@@ -14,9 +14,9 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import make_seed
 from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.rfd.net import RandomFeatureNet
-from wca_tf.evaluation.judging import judge
 from wca_tf.gaussian import covariance
 from wca_tf.gaussian.independent import probability_of_largest
+from wca_tf.nets.judge import judge
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.targets import is_gaussian
 

@@ -26,8 +26,8 @@ import wca_tf
 from wca_tf.data.sources import load_examples
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.model_files import load_model
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import load_model
 from wca_tf.serving.signatures import MAX_SAMPLES
 
 NAME = "digits"

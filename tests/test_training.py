@@ -19,9 +19,10 @@ from wca_tf.core.files import exclusive_directory, sha256_of_arrays
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.sources import load_examples
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.model_files import load_model, save_model
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.epoch_recorder import EpochRecorder
-from wca_tf.runs.model_dir import ModelDirectory, best_line, load_model, save_model
+from wca_tf.runs.model_dir import ModelDirectory, best_line
 from wca_tf.runs.optimizer import compile_model
 from wca_tf.runs.training import new_model, train
 

@@ -17,10 +17,11 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.model_files import load_model
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import NEWER, NEWER_OPTIONS, ModelDirectory, load_model
+from wca_tf.runs.model_dir import NEWER, NEWER_OPTIONS, ModelDirectory
 from wca_tf.runs.optimizer import SCHEDULES, SmoothedCrossEntropy
 from wca_tf.runs.training import train
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.suite.plan import COMPARED, HIDDEN_NOISE, IMAGE_NOISE
-from wca_tf.defences.rse import NoiseBeforeConvolutions
+from wca_tf.defences.rse.net import NoiseBeforeConvolutions
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.nets.keras_target import target_of

@@ -23,9 +23,7 @@ from benchmarks.suite.plan import (
 )
 from benchmarks.suite.process import Job, Pool, serve
 from wca_tf.attacks import Attack, carlini_wagner, n_pixel, parse_attack
-from wca_tf.attacks.n_pixel import paint
-from wca_tf.attacks.query_attacks import NPixel
-from wca_tf.attacks.run import perturbed
+from wca_tf.attacks.n_pixel import NPixel, paint
 from wca_tf.nets.random_net_target import RandomNetTarget
 
 DEVICE = "CPU:0"
@@ -95,7 +93,7 @@ def attack(net: nets.Net, job: dict[str, Any]) -> Job:
     images, labels, indices = net.images[:count], net.labels[:count], np.arange(count)
 
     def run() -> np.ndarray:
-        return perturbed(made, target, images, labels, EPSILON, indices, 0).images.numpy()
+        return made.run(target, images, labels, EPSILON, indices, 0).images.numpy()
 
     return Job(run, lambda result: check_result(job["attack"], result, images))
 
@@ -107,7 +105,7 @@ def hidden(net: nets.Net, job: dict[str, Any]) -> Job:
     images, labels, indices = net.images[:count], net.labels[:count], np.arange(count)
 
     def run() -> np.ndarray:
-        return perturbed(made, target, images, labels, EPSILON, indices, 0).images.numpy()
+        return made.run(target, images, labels, EPSILON, indices, 0).images.numpy()
 
     return Job(run, lambda result: check_result(job["attack"], result, images))
 

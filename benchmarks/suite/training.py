@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from benchmarks.suite.nets import IMAGE_SHAPES
 from benchmarks.suite.process import Job
-from wca_tf.attacks.gradient_attacks import ProjectedGradient
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.data.batches import training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.defences.adversarial_training import AdversarialTraining

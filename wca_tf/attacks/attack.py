@@ -1,27 +1,37 @@
-"""The base of every attack: a frozen declaration of its options, and a pure call. This module is free of TensorFlow.
+"""The base of every attack: a frozen declaration of its options, and a pure call.
 
-The call checks its arguments, runs `perturb` as one graph, and checks that the result is within reach (run.py).
+The call checks its arguments, runs `perturb` as one graph for all radii, and checks that the result is within reach.
+TensorFlow loads at the first call.
 """
+
+from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
-from wca_tf.core.errors import InputError
-from wca_tf.core.options import check_declared, check_options, option, options_of
+from wca_tf.attacks.checks import as_attackable, check_inputs, check_result, check_targets
+from wca_tf.attacks.gradients import CleanGradient, clean_gradient
+from wca_tf.attacks.objectives import check_objective, num_classes_of
+from wca_tf.attacks.radii import NORMS, single_radius
+from wca_tf.core.errors import NonFiniteError
+from wca_tf.core.lazily import np, tf
+from wca_tf.core.options import check_declared, check_options, option, options_of, parse_options, spell
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.data.examples import check_labels
+from wca_tf.nets.batch import Batch
+from wca_tf.nets.graphs import passes_per_image, sharded_graph
+from wca_tf.nets.judge import judge
+from wca_tf.nets.passes import Passes, passes_so_far
+from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.targets import HeadNoiseTarget, Target
 
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-
-    from wca_tf.attacks.batch import Batch
-    from wca_tf.nets.targets import Target
-
-OBJECTIVES = ("ce", "ce_exact", "expected_margin", "bounded", "margin", "z_margin", "dlr", "log_error")
-SHARPNESS = 3.0  # of the bounded margin, for attacks that do not change it
-NORMS = ("linf", "l2")
 EPSILON = 8 / 255
+BOUND = "an image is lost when its P(correct) is at most this"  # the meaning of an option of several attacks
+JUDGING = 6  # folded into the seed of the call, so that the attack does not see the draws that judge
 
 
 class AttackResult(NamedTuple):
@@ -39,11 +49,25 @@ class AttackResult(NamedTuple):
             attack.
     """
 
-    images: "np.ndarray"
-    probability_correct: "np.ndarray"
-    success: "np.ndarray"
-    found: "np.ndarray | None" = None
-    generations: "np.ndarray | None" = None
+    images: np.ndarray
+    probability_correct: np.ndarray
+    success: np.ndarray
+    found: np.ndarray | None = None
+    generations: np.ndarray | None = None
+
+
+class Perturbed(NamedTuple):
+    """The images of an attack that are not judged.
+
+    Attributes:
+        images: float32 [B, H, W, channels].
+        told: whole numbers [B] for some attributes of `AttackResult`, by name: found, generations.
+        passes: the mean passes of an image; NaN for a target of another class, which does not count them.
+    """
+
+    images: tf.Tensor
+    told: dict[str, np.ndarray]
+    passes: Passes = Passes(0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +85,14 @@ class Attack(abc.ABC):
 
     algorithm: ClassVar[int] = 3  # raise it whenever a change makes the same options give other images
     has_radius: ClassVar[bool] = False
+    names: ClassVar[dict[str, Mapping[str, Any]]] = {}  # of this class in names.py, with the defaults of each
 
     eot_samples: int = option(50, "number of draws that a gradient or a loss averages over")
     targeted: bool = option(False, "attack towards a class other than the label, instead of away from the label")
     text: str = dataclasses.field(default="", repr=False, kw_only=True)
+
+    def __init_subclass__(cls) -> None:
+        cls.names = {}
 
     def __post_init__(self) -> None:
         check_declared(self)
@@ -101,14 +129,68 @@ class Attack(abc.ABC):
             NonFiniteError: a gradient or the logits are NaN or Inf.
             RuntimeError: the result is out of reach, which would be a bug.
         """
-        from wca_tf.evaluation.attack_call import attack_and_judge
+        from wca_tf.nets.keras_target import as_target  # its classes derive from Keras's: it loads TensorFlow
 
-        return attack_and_judge(self, model, images, labels, epsilon, indices, seed, targets)
+        images, labels = as_attackable(images, labels)
+        target = as_target(model, tuple(images.shape[1:]))
+        indices = np.arange(len(images)) if indices is None else indices
+        made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
+        found, generations = made.told.get("found"), made.told.get("generations")
+        if len(images) == 0:
+            return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)
+
+        own = fold_in(make_seed(seed), JUDGING)
+
+        def probability(classes: Any) -> np.ndarray:
+            return judge(target, made.images, tf.constant(classes), tf.constant(indices), own).probability_correct
+
+        correct = probability(labels)
+        success = correct < 0.5 if targets is None else probability(np.asarray(targets)) > 0.5
+        found = None if found is None else found.astype(bool)
+        return AttackResult(made.images.numpy(), correct, success, found, generations)
+
+    def run(
+        self,
+        target: Target,
+        images: tf.Tensor,
+        labels: Any,
+        epsilon: Any,
+        indices: Any,
+        seed: int | tf.Tensor,
+        targets: Any = None,
+    ) -> Perturbed:
+        """Return the attack's images, which are not judged.
+
+        Arguments and errors are those of a call, with a target in place of a model, and images float32.
+        """
+        images, labels, indices = tf.convert_to_tensor(images), np.asarray(labels), np.asarray(indices)
+        check_inputs(images, labels, indices)
+        radius = self.radius(epsilon)
+        if len(images) == 0:
+            return Perturbed(images, {})
+        classes = num_classes_of(target, images)
+        check_labels(labels, classes)
+        wanted = check_targets(self.targeted, targets, labels, classes)
+        self.check_target(target, images)
+        batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
+        before = passes_so_far()
+        try:
+            adversarial, told = _graph(self)(target, batch, tf.constant(radius, tf.float32), make_seed(seed))
+        except tf.errors.InvalidArgumentError as error:
+            if "the attack's" not in str(error):  # the message of `check_numerics` is TensorFlow's only sign
+                raise
+            message = "expected finite gradients and logits, received NaN or Inf: the net overflows"
+            raise NonFiniteError(message) from None
+        self.check_reach(adversarial, images, radius)
+        passes = Passes(math.nan, math.nan)
+        if isinstance(target, HeadNoiseTarget | RandomNetTarget):
+            passes = passes_per_image(target, len(images), passes_so_far().since(before))
+        return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()}, passes)
 
     @abc.abstractmethod
     def perturb(
-        self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
-    ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
+        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Return the adversarial images, alone or with further whole numbers [B] by name. Runs inside a graph.
 
         Args:
@@ -132,17 +214,42 @@ class Attack(abc.ABC):
         """The objective whose gradient tells whether the attack can move; `None` without a gradient of the net."""
         return getattr(self, "objective", None)
 
-    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
-        """Raise InputError when the attack cannot run on this target."""
-        from wca_tf.attacks.objectives import check_objective
+    def loaded(self) -> Attack:
+        """Return the attack with the nets that its options name, in place of their directories."""
+        return self
 
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
+        """Raise InputError when the attack cannot run on this target."""
         if self.gradient_objective:
             check_objective(self.gradient_objective, target, images, self.targeted)
 
-    def check_reach(self, adversarial: "tf.Tensor", images: "tf.Tensor", epsilon: float) -> None:
-        """Raise RuntimeError when a result is out of [0, 1], or out of the attack's reach."""
-        from wca_tf.attacks.checks import check_result
+    def check_gradient(
+        self,
+        target: Target,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        seed: int | tf.Tensor,
+        targets: tf.Tensor | None = None,
+    ) -> CleanGradient | None:
+        """Return what is known of the attack's gradient at `images`, by the draws of `seed`; `None` without gradients.
 
+        The arguments are those of `run`.
+        """
+        objective = self.gradient_objective
+        if not objective:
+            return None
+        check_objective(objective, target, images, self.targeted)
+        labels = tf.cast(labels, tf.int64)
+        wanted = None if targets is None else tf.cast(targets, tf.int64)
+        batch = Batch(images, labels, tf.zeros_like(labels), wanted)
+        return clean_gradient(target, batch, make_seed(seed), objective, self.eot_samples)
+
+    def radius(self, epsilon: Any) -> float:
+        """Return the radius of a call; raise InputError for one that the attack cannot have."""
+        return 0.0
+
+    def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor, epsilon: float) -> None:
+        """Raise RuntimeError when a result is out of [0, 1], or out of the attack's reach."""
         check_result(adversarial, images)
 
     def options(self) -> dict[str, Any]:
@@ -152,20 +259,30 @@ class Attack(abc.ABC):
     @property
     def name(self) -> str:
         """The text of the attack in `--attacks`: as it was written, or as it could be written."""
-        from wca_tf.attacks import spell_attack
+        return self.text if self.text and self._gives_these_options(self.text) else self.spelled
 
-        return self.text if self.text and self._is_as_written() else spell_attack(self)
+    @property
+    def spelled(self) -> str:
+        """The text with the fewest options from which `parse_attack` makes this attack.
 
-    def _is_as_written(self) -> bool:
-        """Return whether the text gives these options; it does not after a change by `dataclasses.replace`."""
-        from wca_tf.attacks import parse_attack
+        Examples:
+            >>> from wca_tf.attacks import parse_attack
+            >>> parse_attack("pgd:steps=10:norm=l2").spelled
+            'pgd:norm=l2'
+        """
+        names = [spell(name, self, defaults) for name, defaults in self.names.items()]
+        outside = f"{type(self).__module__}:{type(self).__qualname__}"
+        return min(names, key=lambda text: text.count(":")) if names else spell(outside, self, {})
 
-        try:
-            written = parse_attack(self.text, eot_samples=self.eot_samples).options()
-        except InputError:  # the class can no longer be imported
-            return True
+    def _gives_these_options(self, text: str) -> bool:
+        """Return whether a text gives this attack's options; it does not after a change by `dataclasses.replace`."""
+        name, *assignments = text.split(":")
+        assignments = assignments[name not in self.names :]  # after module:Class
+        defaults = {"eot_samples": self.eot_samples, **self.names.get(name, {})}
+        written = {key: field.default for key, field in options_of(type(self)).items()}
+        written |= parse_options(type(self), name, assignments, defaults)
         # The source is a net in place of its directory, once it is read.
-        return all(value == written[name] for name, value in self.options().items() if name != "source")
+        return all(value == written[key] for key, value in self.options().items() if key != "source")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,54 +297,21 @@ class BallAttack(Attack):
 
     norm: str = option("linf", "the norm of the ball, whose radius is epsilon", choices=NORMS)
 
-    def check_reach(self, adversarial: "tf.Tensor", images: "tf.Tensor", epsilon: float) -> None:
-        from wca_tf.attacks.checks import check_result
+    def radius(self, epsilon: Any) -> float:
+        return single_radius(epsilon, self.norm)
 
+    def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor, epsilon: float) -> None:
         check_result(adversarial, images, self.norm, epsilon)
 
 
-class Round(NamedTuple):
-    """A member of a worst case.
-
-    Attributes:
-        attack: the attack.
-        times: how many times it runs, with other random numbers each time.
-        rivals: 0 to move away from the label; k to run `times` times towards each of k other classes, the class of the
-            largest logit first.
-    """
-
-    attack: BallAttack
-    times: int = 1
-    rivals: int = 0
-
-    @property
-    def passes(self) -> int:
-        """The number of passes of an image that survives: of the attack, one to judge, and one to rank the classes."""
-        return (self.attack.passes + 1 + (self.rivals > 0)) * self.times * max(self.rivals, 1)
-
-
-class WorstCase(BallAttack):
-    """Several rounds of attacks: each image keeps its worst result, and an image that is lost gets no more rounds."""
-
-    algorithm = 4
-
-    bound: float
-
-    @abc.abstractmethod
-    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
-        """Return the attacks to run on a target, in this order; without a target, in general."""
-
-    @property
-    def passes(self) -> int:
-        return sum(each.passes for each in self.rounds())
+@functools.lru_cache(maxsize=64)
+def _graph(attack: Attack) -> Any:
+    """Return the attack as a graph, which all radii share."""
 
     def perturb(
-        self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
-    ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
-        from wca_tf.attacks.worst_case import worst_of_rounds
+        target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        made = attack.perturb(target, batch, epsilon, seed)
+        return made if isinstance(made, tuple) else (made, {})
 
-        return worst_of_rounds(self, target, batch, epsilon, seed)
-
-    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
-        for each in self.rounds(target):
-            each.attack.check_target(target, images)
+    return sharded_graph(perturb)

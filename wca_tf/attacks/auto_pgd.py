@@ -4,60 +4,78 @@ For a random net the objective is a mean over draws. Steps are compared by means
 them by the last draw alone.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
+import dataclasses
+
+from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.balls import BALLS, Ball
-from wca_tf.attacks.batch import Batch, per_image
-from wca_tf.attacks.gradient_attacks import AutoPGD
 from wca_tf.attacks.gradients import Ascent, expected_gradient, selection_survival
+from wca_tf.attacks.objectives import OBJECTIVES
+from wca_tf.core.lazily import tf
+from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in
+from wca_tf.nets.batch import Batch, per_image
 from wca_tf.nets.targets import Target
 
 MOMENTUM = 0.75  # alpha in the paper of Auto-PGD
+HALVED = "a step size is halved when at most this share of its steps increased the objective"
 
 
-def auto_pgd(attack: AutoPGD, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return the iterate at which the net fails most, for each image. Runs inside a graph, like `Attack.perturb`."""
+@dataclasses.dataclass(frozen=True)
+class AutoPGD(BallAttack):
+    """Auto-PGD: momentum, and a step size that halves itself; returns the iterate at which the net fails most."""
 
-    def climb(images: tf.Tensor, step: tf.Tensor) -> Ascent:
-        draws, step_seed = attack.eot_samples, fold_in(seed, 1, step)
-        return expected_gradient(target, images, batch, step_seed, objective=attack.objective, draws=draws)
+    algorithm = 4
 
-    ball = BALLS[attack.norm]
-    checks = checkpoint_periods(attack.steps)
-    x = batch.images + ball.random_direction(fold_in(seed, 0), batch.indices, batch.images.shape[1:], epsilon)
-    x = tf.clip_by_value(x, 0.0, 1.0)
-    ascent = climb(x, tf.constant(0))
-    gradient, previous_x, previous_values = ascent.gradient, x, ascent.values
-    best_x, best_gradient, best_values, checked_values = x, gradient, ascent.values, ascent.values
-    weakest, survival = x, selection_survival(target, ascent, batch, attack.eot_samples)
-    step_size = 2 * epsilon * tf.ones_like(best_values)
-    increases, halved = tf.zeros_like(best_values), tf.ones_like(best_values, tf.bool)
-    for step in tf.range(attack.steps):
-        momentum = tf.where(step > 0, MOMENTUM, 1.0)
-        moved = _move(ball, batch.images, x, previous_x, gradient, step_size, momentum, epsilon)
-        previous_x, x = x, moved
-        ascent = climb(x, step + 1)
-        gradient = ascent.gradient
-        found = selection_survival(target, ascent, batch, attack.eot_samples)
-        lower = found.below(survival)
-        weakest, survival = tf.where(per_image(lower), x, weakest), found.where(lower, survival)
+    objective: str = option("ce", "the loss that the steps increase", choices=tuple(OBJECTIVES))
+    steps: int = option(100, "number of gradient steps", quick=20)
+    rho: float = option(0.75, HALVED, maximum=1)
 
-        higher = ascent.values > best_values
-        best_x = tf.where(per_image(higher), x, best_x)
-        best_gradient = tf.where(per_image(higher), gradient, best_gradient)
-        best_values = tf.where(higher, ascent.values, best_values)
-        increases += tf.cast(ascent.values > previous_values, tf.float32)
-        previous_values = ascent.values
-        period = tf.gather(checks, step)
-        if period > 0:
-            stuck = ~halved & (checked_values >= best_values)
-            halved = (increases <= attack.rho * tf.cast(period, tf.float32)) | stuck
-            step_size = tf.where(halved, step_size / 2, step_size)
-            x = tf.where(per_image(halved), best_x, x)
-            gradient = tf.where(per_image(halved), best_gradient, gradient)
-            checked_values, increases = best_values, tf.zeros_like(increases)
-    return weakest
+    @property
+    def passes(self) -> int:
+        return self.steps + 1
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        def climb(images: tf.Tensor, step: tf.Tensor) -> Ascent:
+            draws, step_seed = self.eot_samples, fold_in(seed, 1, step)
+            return expected_gradient(target, images, batch, step_seed, objective=self.objective, draws=draws)
+
+        ball = BALLS[self.norm]
+        checks = checkpoint_periods(self.steps)
+        x = batch.images + ball.random_direction(fold_in(seed, 0), batch.indices, batch.images.shape[1:], epsilon)
+        x = tf.clip_by_value(x, 0.0, 1.0)
+        ascent = climb(x, tf.constant(0))
+        gradient, previous_x, previous_values = ascent.gradient, x, ascent.values
+        best_x, best_gradient, best_values, checked_values = x, gradient, ascent.values, ascent.values
+        weakest, survival = x, selection_survival(target, ascent, batch, self.eot_samples)
+        step_size = 2 * epsilon * tf.ones_like(best_values)
+        increases, halved = tf.zeros_like(best_values), tf.ones_like(best_values, tf.bool)
+        for step in tf.range(self.steps):
+            momentum = tf.where(step > 0, MOMENTUM, 1.0)
+            moved = _move(ball, batch.images, x, previous_x, gradient, step_size, momentum, epsilon)
+            previous_x, x = x, moved
+            ascent = climb(x, step + 1)
+            gradient = ascent.gradient
+            found = selection_survival(target, ascent, batch, self.eot_samples)
+            lower = found.below(survival)
+            weakest, survival = tf.where(per_image(lower), x, weakest), found.where(lower, survival)
+
+            higher = ascent.values > best_values
+            best_x = tf.where(per_image(higher), x, best_x)
+            best_gradient = tf.where(per_image(higher), gradient, best_gradient)
+            best_values = tf.where(higher, ascent.values, best_values)
+            increases += tf.cast(ascent.values > previous_values, tf.float32)
+            previous_values = ascent.values
+            period = tf.gather(checks, step)
+            if period > 0:
+                stuck = ~halved & (checked_values >= best_values)
+                halved = (increases <= self.rho * tf.cast(period, tf.float32)) | stuck
+                step_size = tf.where(halved, step_size / 2, step_size)
+                x = tf.where(per_image(halved), best_x, x)
+                gradient = tf.where(per_image(halved), best_gradient, gradient)
+                checked_values, increases = best_values, tf.zeros_like(increases)
+        return weakest
 
 
 def _move(

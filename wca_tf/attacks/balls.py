@@ -1,9 +1,10 @@
 """The geometry of an attack: l-infinity and l2 balls around images, each in five methods."""
 
+from __future__ import annotations
+
 from typing import Protocol
 
-import tensorflow as tf
-
+from wca_tf.core.lazily import tf
 from wca_tf.core.seeds import fold_in, normal_by_index, uniform_by_index
 
 

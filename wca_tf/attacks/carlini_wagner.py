@@ -1,14 +1,17 @@
 """C&W (Carlini & Wagner, S&P 2017): the nearest image in l2 on which the net errs with confidence."""
 
+from __future__ import annotations
+
+import dataclasses
 import math
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from wca_tf.attacks.batch import Batch, per_image, replace_rows
-from wca_tf.attacks.gradient_attacks import CarliniWagner
+from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.gradients import expected_gradient
+from wca_tf.core.lazily import tf
+from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in
+from wca_tf.nets.batch import Batch, per_image, replace_rows
 from wca_tf.nets.targets import Target, open_rows
 
 # Keeps pixels of 0 and 1 finite in tanh space.
@@ -37,7 +40,7 @@ class _Search(NamedTuple):
     def active(self) -> tf.Tensor:
         return self.stale_checks < PATIENCE
 
-    def where(self, condition: tf.Tensor, other: "_Search") -> "_Search":
+    def where(self, condition: tf.Tensor, other: _Search) -> _Search:
         """Return this state where `condition` [B] is true, else `other`."""
         return _Search(
             *(
@@ -47,21 +50,44 @@ class _Search(NamedTuple):
         )
 
 
-def carlini_wagner(
-    attack: CarliniWagner, target: Target, batch: Batch, seed: tf.Tensor
-) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Return the nearest images found, and where one was found. Runs inside a graph, like `Attack.perturb`."""
-    best = batch.images
-    best_square = tf.fill([tf.shape(best)[0]], math.inf)
-    constant = tf.fill(tf.shape(best_square), attack.initial_constant)
-    lower, upper = tf.zeros_like(constant), tf.fill(tf.shape(constant), math.inf)
-    for _ in tf.range(attack.searches):
-        best, best_square, found = _search(attack, target, batch, constant, best, best_square, fold_in(seed, 0))
-        lower = tf.where(found, lower, tf.maximum(lower, constant))
-        upper = tf.where(found, tf.minimum(upper, constant), upper)
-        constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
-    images = tf.where(per_image(best_square > 0), best, batch.images)  # mapping to tanh space and back is inexact
-    return images, {"found": tf.cast(best_square < math.inf, tf.int32)}
+@dataclasses.dataclass(frozen=True)
+class CarliniWagner(Attack):
+    """The nearest image in l2 on which the net errs with confidence: ‖δ‖² + c max(margin + confidence, 0) is minimised.
+
+    The margin is the negative of the objective: by default the mean over draws of h_y − max_j≠y h_j. An image counts as
+    found when its margin is below −confidence. An image that is not found is returned unchanged. The draws are the same
+    in every step, so that the test for success does not pick a step with lucky draws.
+    """
+
+    confidence: float = option(0.0, "κ, in logits (in standard deviations for objective z_margin)", minimum=0)
+    objective: str = option(
+        "expected_margin",
+        "the margin to lower; `margin` is noise-free",
+        choices=("expected_margin", "margin", "z_margin"),
+    )
+    steps: int = option(1000, "number of gradient steps of a search, at most", quick=100)
+    learning_rate: float = option(5e-4, "learning rate of Adam, in tanh space", quick=0.03)
+    initial_constant: float = option(1e-3, "the first weight c of the margin", quick=0.1)
+    searches: int = option(9, "number of weights c that are tried", quick=5)
+
+    @property
+    def passes(self) -> int:
+        return self.searches * self.steps
+
+    def perturb(
+        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        best = batch.images
+        best_square = tf.fill([tf.shape(best)[0]], math.inf)
+        constant = tf.fill(tf.shape(best_square), self.initial_constant)
+        lower, upper = tf.zeros_like(constant), tf.fill(tf.shape(constant), math.inf)
+        for _ in tf.range(self.searches):
+            best, best_square, found = _search(self, target, batch, constant, best, best_square, fold_in(seed, 0))
+            lower = tf.where(found, lower, tf.maximum(lower, constant))
+            upper = tf.where(found, tf.minimum(upper, constant), upper)
+            constant = tf.where(upper < math.inf, (lower + upper) / 2, 10 * constant)
+        images = tf.where(per_image(best_square > 0), best, batch.images)  # mapping to tanh space and back is inexact
+        return images, {"found": tf.cast(best_square < math.inf, tf.int32)}
 
 
 def _search(

@@ -3,14 +3,27 @@
 The result is checked in NumPy.
 """
 
-import numpy as np
-import tensorflow as tf
+from __future__ import annotations
+
+from typing import Any
 
 from wca_tf.core.errors import InputError
-from wca_tf.data.examples import check_labels
+from wca_tf.core.lazily import np, tf
+from wca_tf.data.batches import to_float
+from wca_tf.data.examples import as_arrays, check_labels
 
 # Allows for the rounding of x + δ to float32.
 TOLERANCE = 1e-6
+
+
+def as_attackable(images: Any, labels: Any) -> tuple[tf.Tensor, np.ndarray]:
+    """Return images as float32 in [0, 1], and labels as an array; raise InputError for images of another type."""
+    images, labels = as_arrays(images, labels)
+    if images.dtype == np.uint8:
+        return to_float(tf.constant(images)), labels
+    if not np.issubdtype(images.dtype, np.floating):
+        raise InputError(f"expected uint8 images, or float images in [0, 1], received {images.dtype}")
+    return tf.constant(images.astype(np.float32)), labels
 
 
 def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray) -> None:

@@ -6,17 +6,18 @@ that leave the unit cube are drawn again. The criterion of convergence is SciPy'
 (section 4.1).
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from wca_tf.attacks.batch import replace_rows
+from wca_tf.core.lazily import tf
 from wca_tf.core.seeds import fold_in, uniform_by_index
+from wca_tf.nets.batch import replace_rows
 
 # (candidates [R, N, dimensions] in [0, 1], rows [R]) -> (energies [R, N], whether each candidate solves its problem).
-Energy = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+Energy = Callable[..., Any]
 
 
 class Evolved(NamedTuple):

@@ -4,19 +4,20 @@ Where the noise enters in the head, a mean takes one backward pass of the backbo
 functions are for use inside a graph.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from wca_tf.attacks.attack import SHARPNESS
-from wca_tf.attacks.batch import Batch, replace_rows
-from wca_tf.attacks.objectives import OBJECTIVES, margin_units, survival_of
+from wca_tf.attacks.objectives import OBJECTIVES, SHARPNESS, margin_units, survival_of
+from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.nets.batch import Batch, replace_rows
+from wca_tf.nets.graphs import sharded_graph
 from wca_tf.nets.targets import CHEAP_DRAWS, Target
 
-ZERO = tf.UnconnectedGradients.ZERO
+ZERO = "zero"  # gradients where a net does not depend on its input
 # The number of draws that decide whether a net with noise anywhere errs on an image, apart from those of gradients.
 DECIDING_DRAWS = 200
 MIN_GRADIENT = 2.0**-120  # a CPU takes numbers below float32's normal ones, 2⁻¹²⁶, as zero
@@ -33,21 +34,21 @@ class Survival(NamedTuple):
     probability: tf.Tensor
     margin: tf.Tensor
 
-    def below(self, other: "Survival") -> tf.Tensor:
+    def below(self, other: Survival) -> tf.Tensor:
         """Return bool [B], where this is better for the attacker than `other`."""
         nearer = (self.probability == other.probability) & (self.margin < other.margin)
         return (self.probability < other.probability) | nearer
 
-    def take(self, rows: tf.Tensor) -> "Survival":
+    def take(self, rows: tf.Tensor) -> Survival:
         return Survival(tf.gather(self.probability, rows), tf.gather(self.margin, rows))
 
-    def replace(self, rows: tf.Tensor, new: "Survival") -> "Survival":
+    def replace(self, rows: tf.Tensor, new: Survival) -> Survival:
         """Return this survival with `new` at `rows`."""
         return Survival(
             replace_rows(self.probability, rows, new.probability), replace_rows(self.margin, rows, new.margin)
         )
 
-    def where(self, condition: tf.Tensor, other: "Survival") -> "Survival":
+    def where(self, condition: tf.Tensor, other: Survival) -> Survival:
         """Return this survival where `condition` [B] is true, else `other`."""
         return Survival(*(tf.where(condition, mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
@@ -195,3 +196,31 @@ def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tup
             so_far + value * (tf.cast(count, tf.float32) / draws) for so_far, value in zip(total, values, strict=True)
         ]
     return tuple(total)
+
+
+class CleanGradient(NamedTuple):
+    """What is known of an attack's gradient at the clean images.
+
+    Attributes:
+        zero: bool [B], whether it is zero in every pixel.
+        useless: bool [B], whether it is zero, or is that of cross-entropy without the term of the label (of the wanted
+            class when targeted): float32 rounds 1 − P(class) to 0 in every draw, where P is within 6e-8 of 1.
+    """
+
+    zero: np.ndarray
+    useless: np.ndarray
+
+
+def clean_gradient(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> CleanGradient:
+    """Return what is known of an objective's gradient at the images of a batch."""
+    found = _clean_gradient_graph(target, batch, seed, objective, draws)
+    return CleanGradient(*(each.numpy().astype(bool) for each in found))
+
+
+@sharded_graph
+def _clean_gradient_graph(target: Target, batch: Batch, seed: tf.Tensor, objective: str, draws: int) -> CleanGradient:
+    ascent = expected_gradient(target, batch.images, batch, seed, objective=objective, draws=draws)
+    zero = tf.reduce_all(ascent.gradient == 0, axis=[1, 2, 3])
+    # Cross-entropy is ln Σ_j exp(h_j − h_y): 0 where float32's sum is 1, and then softmax_y − 1 is 0 too.
+    lost = ascent.values == 0 if objective == "ce" else tf.zeros_like(zero)
+    return CleanGradient(*(tf.cast(each, tf.int32) for each in (zero, zero | lost)))  # workers cannot gather bools

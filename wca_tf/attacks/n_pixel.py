@@ -1,15 +1,19 @@
 """The n-pixel attack (Su et al., IEEE TEC 2019): a black box, by differential evolution of a few pixels."""
 
+from __future__ import annotations
+
+import dataclasses
 import functools
 
-import tensorflow as tf
-
-from wca_tf.attacks.batch import Batch, per_image
+from wca_tf.attacks.attack import BOUND, Attack
+from wca_tf.attacks.checks import check_result
 from wca_tf.attacks.evolution import DifferentialEvolution
 from wca_tf.attacks.gradients import drawn_for, mean_over_draws, survival
 from wca_tf.attacks.objectives import survival_of
-from wca_tf.attacks.query_attacks import NPixel
+from wca_tf.core.lazily import tf
+from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in
+from wca_tf.nets.batch import Batch, per_image
 from wca_tf.nets.targets import Target, open_rows
 
 # Candidate images in memory at a time.
@@ -17,30 +21,62 @@ IMAGES_PER_PASS = 1000
 CONVERGED = 0.01  # SciPy's tolerance, which is the paper's criterion of convergence
 
 
-def n_pixel(attack: NPixel, target: Target, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Return painted images, and the number of generations of each. Runs inside a graph, like `Attack.perturb`."""
-    channels = batch.images.shape[3]
+@dataclasses.dataclass(frozen=True)
+class NPixel(Attack):
+    """At most `pixels` pixels in any colour, by differential evolution: a black box.
 
-    def energy(candidates: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        shape = tf.shape(candidates)[:2]
-        vectors = tf.reshape(candidates, [-1, candidates.shape[2]])
-        owners = tf.repeat(rows, shape[1])
-        energies, solved = _judge(attack, target, batch, vectors, owners, fold_in(seed, 1))
-        return tf.reshape(energies, shape), tf.reshape(solved, shape)
+    Objective "probability" is the paper's protocol (section 4.1): the label's softmax probability, averaged over draws.
+    The search for an image ends when its P(correct), over the same draws and over others, is at most `bound`, or when
+    its population has converged. On a net whose softmax saturates, the population converges at once. Objective "margin"
+    is the margin of logits, averaged over draws; every image gets all generations.
+    """
 
-    evolution = DifferentialEvolution(
-        attack.population,
-        attack.generations,
-        attack.crossover,
-        attack.mutation,
-        tolerance=None if attack.objective == "margin" else CONVERGED,
-    )
-    rows_of = functools.partial(open_rows, target)
-    evolved = evolution.minimise(energy, attack.pixels * (2 + channels), batch.indices, fold_in(seed, 0), rows_of)
-    untouched, lost = _outcome(attack, target, batch, batch.images, fold_in(seed, 1))
-    better = (evolved.solved & ~lost) | ((evolved.solved | ~lost) & (evolved.energy < untouched))
-    painted = tf.where(per_image(better), paint(batch.images, evolved.best), batch.images)
-    return painted, {"generations": evolved.generations}
+    algorithm = 4  # 3 did not confirm by other draws that an image is lost
+
+    pixels: int = option(1, "n, the largest number of pixels that change", maximum=100)
+    objective: str = option("probability", "the quantity to minimise", choices=("probability", "margin"))
+    population: int = option(400, "number of candidates for each image", minimum=4, quick=20)
+    generations: int = option(1000, "largest number of generations of the evolution", quick=10)
+    crossover: float = option(0.7, "the probability that a coordinate is the mutant's", minimum=0, maximum=1)
+    mutation: float = option(0.5, "the weight of the difference of two candidates")
+    bound: float = option(0.01, BOUND + "; not used by objective=margin", minimum=0, maximum=1)
+
+    @property
+    def gradient_objective(self) -> None:
+        return None  # it has an objective, and no gradient
+
+    @property
+    def passes(self) -> int:
+        return self.population * (self.generations + 1)
+
+    def check_reach(self, adversarial: tf.Tensor, images: tf.Tensor, epsilon: float) -> None:
+        check_result(adversarial, images, "l0", self.pixels)
+
+    def perturb(
+        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        channels = batch.images.shape[3]
+
+        def energy(candidates: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            shape = tf.shape(candidates)[:2]
+            vectors = tf.reshape(candidates, [-1, candidates.shape[2]])
+            owners = tf.repeat(rows, shape[1])
+            energies, solved = _judge(self, target, batch, vectors, owners, fold_in(seed, 1))
+            return tf.reshape(energies, shape), tf.reshape(solved, shape)
+
+        evolution = DifferentialEvolution(
+            self.population,
+            self.generations,
+            self.crossover,
+            self.mutation,
+            tolerance=None if self.objective == "margin" else CONVERGED,
+        )
+        rows_of = functools.partial(open_rows, target)
+        evolved = evolution.minimise(energy, self.pixels * (2 + channels), batch.indices, fold_in(seed, 0), rows_of)
+        untouched, lost = _outcome(self, target, batch, batch.images, fold_in(seed, 1))
+        better = (evolved.solved & ~lost) | ((evolved.solved | ~lost) & (evolved.energy < untouched))
+        painted = tf.where(per_image(better), paint(batch.images, evolved.best), batch.images)
+        return painted, {"generations": evolved.generations}
 
 
 def _judge(

@@ -6,20 +6,23 @@ maximises the negative of the untargeted objective at the wanted class. DLR has 
 bounded margin changes the sign inside its sigmoid, and ln P(error) has none.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from typing import Any
 
-import tensorflow as tf
-
-from wca_tf.attacks.batch import Batch
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import tf
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.log_error import log_error_probability
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
 
 # Objectives need targets of different types: `check_objective` says which target has which objective.
-Objective = Callable[..., tf.Tensor]
+Objective = Callable[..., Any]
+SHARPNESS = 3.0  # of the bounded margin, for attacks that do not change it
 _SMALLEST_SPREAD = 1e-12  # of the logits: DLR divides by it
 _SMALLEST_UNIT = 0.01  # of the bounded margin, as a share of the spread of a draw's logits
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from wca_tf.attacks.attack import NORMS, Attack, BallAttack
 from wca_tf.core.errors import InputError
 
+NORMS = ("linf", "l2")
 # By norm. In l2, √d for images of d = 100 million numbers: none is farther. The squares of 1e20 overflow float32.
 LARGEST = {"linf": 1.0, "l2": 10_000.0}
 
@@ -28,11 +28,6 @@ class Radius:
     def in_l2(self, image_shape: tuple[int, ...]) -> float:
         """Return the radius of the l2 ball around the ball: ε √d for a ball in l∞, with d numbers in an image."""
         return self.epsilon * (math.sqrt(math.prod(image_shape)) if self.norm == "linf" else 1.0)
-
-
-def norms_of(attacks: Iterable[Attack]) -> list[str]:
-    """Return the norms of the attacks that have a radius, each once, in order."""
-    return list(dict.fromkeys(attack.norm for attack in attacks if isinstance(attack, BallAttack)))
 
 
 def parse_radii(text: str | Sequence[str | float], flag: str = "--epsilons") -> list[Radius]:

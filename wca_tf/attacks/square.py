@@ -7,18 +7,19 @@ server cannot repeat a draw. With `fresh` each proposal meets new draws, and its
 proposal that was kept last. That share is the luckiest so far, so that the search soon stalls.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import itertools
 import math
 
-import numpy as np
-import tensorflow as tf
-
-from wca_tf.attacks.attack import SHARPNESS
-from wca_tf.attacks.batch import Batch, per_image, replace_rows
+from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.gradients import Survival, drawn_for, survival
-from wca_tf.attacks.objectives import bounded_margin, margin_units, survival_of
-from wca_tf.attacks.query_attacks import Square
+from wca_tf.attacks.objectives import SHARPNESS, bounded_margin, margin_units, survival_of
+from wca_tf.core.lazily import np, tf
+from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in, uniform_by_index
+from wca_tf.nets.batch import Batch, per_image, replace_rows
 from wca_tf.nets.targets import Target, open_rows
 
 # The share of pixels is halved after each of these proposals of 10,000. The schedule scales with the number of queries.
@@ -29,18 +30,38 @@ BLOCK = 50
 Phase = tuple[int, int, int]  # first proposal, last proposal + 1, side of the square
 
 
-def square(attack: Square, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return the last proposal that was kept, for each image. Runs inside a graph, like `Attack.perturb`."""
-    shape = batch.images.shape[1:]
-    start = _START[attack.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
-    best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
-    batch = batch._replace(units=_units(attack, target, best, batch, seed))
-    held = _survive(attack, target, best, batch, seed, tf.constant(0))
-    every = phases(attack, shape)
-    # One loop is traced in seconds, a loop for each phase in ten times as long; but l2's patterns have static shapes.
-    for in_one_loop in [every] if every and attack.norm == "linf" else [[phase] for phase in every]:
-        best, held = _search(attack, target, batch, epsilon, seed, best, held, in_one_loop)
-    return best
+@dataclasses.dataclass(frozen=True)
+class Square(BallAttack):
+    """Random search over squares: first on the share of draws in which the net errs, then on the bounded margin."""
+
+    algorithm = 4  # 3 compared proposals by the mean margin over draws
+
+    queries: int = option(5000, "number of proposals for each image", quick=60)
+    initial_share: float = option(0.8, "p, the share of pixels that the first squares cover", maximum=1)
+    bound: float = option(
+        0.01,
+        "an image is lost, and its search ends, when at most this share of `eot_samples` draws gives its label; other "
+        "draws (1,000 where draws are cheap) must confirm it",
+        minimum=0,
+        maximum=1,
+    )
+    fresh: bool = option(False, "new draws for every proposal, as for the client of a server")
+
+    @property
+    def passes(self) -> int:
+        return self.queries
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        shape = batch.images.shape[1:]
+        start = _START[self.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
+        best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
+        batch = batch._replace(units=_units(self, target, best, batch, seed))
+        held = _survive(self, target, best, batch, seed, tf.constant(0))
+        every = phases(self, shape)
+        # One loop is traced in seconds, one for each phase in ten times as long; but l2's patterns have static shapes.
+        for in_one_loop in [every] if every and self.norm == "linf" else [[phase] for phase in every]:
+            best, held = _search(self, target, batch, epsilon, seed, best, held, in_one_loop)
+        return best
 
 
 def phases(attack: Square, shape: tuple[int, ...]) -> list[Phase]:

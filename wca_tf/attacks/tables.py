@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from wca_tf.attacks.attack import Attack
-from wca_tf.attacks.registry import ATTACKS, NamedAttack
+from wca_tf.attacks.names import ATTACKS, NamedAttack
 from wca_tf.core.options import assignment, options_of, with_tables
 
 

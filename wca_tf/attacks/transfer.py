@@ -1,53 +1,86 @@
 """Transfer: images made on another net, tried on this one (Papernot et al., 2016)."""
 
-import tensorflow as tf
+from __future__ import annotations
 
-from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.gradient_attacks import ProjectedGradient, Transfer
-from wca_tf.attacks.objectives import check_objective
-from wca_tf.attacks.projected_gradient import projected_gradient
+import dataclasses
+from typing import Any
+
+from wca_tf.attacks.attack import BallAttack
+from wca_tf.attacks.objectives import OBJECTIVES, check_objective
+from wca_tf.attacks.pgd import EACH_STEP, ProjectedGradient
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.lazily import keras, tf
+from wca_tf.core.options import option
 from wca_tf.nets.answers import check_target
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import Target, is_gaussian
 
 
-def transfer(attack: Transfer, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Return images after projected gradient on the source. Runs inside a graph, like `Attack.perturb`."""
-    on_source = ProjectedGradient(
-        objective=attack.source_objective,
-        steps=attack.steps,
-        relative_step_size=attack.relative_step_size,
-        norm=attack.norm,
-        eot_samples=attack.eot_samples if attack.source else 1,
-        targeted=attack.targeted,
+@dataclasses.dataclass(frozen=True)
+class Transfer(BallAttack):
+    """Projected gradient on another net, tried on this one."""
+
+    source: Any = option(
+        "", "directory of the other net, in Python a target; empty: the attacked net without its noise"
     )
-    return projected_gradient(on_source, _source(attack, target), batch, epsilon, seed)
+    source_objective: str = option(
+        "margin", "the loss that the steps increase on the source", choices=tuple(OBJECTIVES)
+    )
+    steps: int = option(40, "number of gradient steps")
+    relative_step_size: float = option(0.1, EACH_STEP)
 
+    @property
+    def passes(self) -> int:
+        return self.steps
 
-def check_source(attack: Transfer, target: Target, images: tf.Tensor) -> None:
-    """Raise InputError unless the source takes these images, and has the target's classes and the objective."""
-    source = _source(attack, target)
-    if attack.source:
-        try:
-            check_target(source, tuple(images.shape[1:]))
-        except InputError as error:
-            raise InputError(f"the source of transfer: {error}") from None
-        except (ValueError, tf.errors.InvalidArgumentError) as error:  # of a net that gets images of another shape
-            received = f"{tuple(images.shape[1:])}, received an error: {one_line(error)}"
-            raise InputError(f"expected a source that takes images {received}") from None
-    check_objective(attack.source_objective, source, images, attack.targeted)
-    if None not in (source.num_classes, target.num_classes) and source.num_classes != target.num_classes:
-        raise InputError(f"expected a source of {target.num_classes} classes, received {source.num_classes}")
+    def loaded(self) -> Transfer:
+        """Return the attack with a target as its source, in place of a directory or a Keras model.
 
+        Raises:
+            InputError: there is no model in the directory.
+        """
+        if not self.source or not isinstance(self.source, str | keras.Model):
+            return self
+        from wca_tf.nets import keras_target, model_files  # their classes derive from Keras's: they load TensorFlow
 
-def _source(attack: Transfer, target: Target) -> Target:
-    """Return the other net, or the attacked net without its noise."""
-    if attack.source:
-        return attack.source
-    if is_gaussian(target):
-        return target.without_noise()
-    logits = getattr(target, "noise_free_logits", None)
-    if logits is None:
-        raise InputError("transfer expects a source: this net has no known form without its noise")
-    return RandomNetTarget(lambda images, _: logits(images), noise_free_logits=logits)
+        if isinstance(self.source, str):
+            return dataclasses.replace(self, source=model_files.target_in(self.source))
+        return dataclasses.replace(self, source=keras_target.as_target(self.source, self.source.input_shape[1:]))
+
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
+        """Raise InputError unless the source takes these images, and has the target's classes and the objective."""
+        source = self.source_net(target)
+        if self.source:
+            try:
+                check_target(source, tuple(images.shape[1:]))
+            except InputError as error:
+                raise InputError(f"the source of transfer: {error}") from None
+            except (ValueError, tf.errors.InvalidArgumentError) as error:  # of a net that gets images of another shape
+                received = f"{tuple(images.shape[1:])}, received an error: {one_line(error)}"
+                raise InputError(f"expected a source that takes images {received}") from None
+        check_objective(self.source_objective, source, images, self.targeted)
+        if None not in (source.num_classes, target.num_classes) and source.num_classes != target.num_classes:
+            raise InputError(f"expected a source of {target.num_classes} classes, received {source.num_classes}")
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        on_source = ProjectedGradient(
+            objective=self.source_objective,
+            steps=self.steps,
+            relative_step_size=self.relative_step_size,
+            norm=self.norm,
+            eot_samples=self.eot_samples if self.source else 1,
+            targeted=self.targeted,
+        )
+        return on_source.perturb(self.source_net(target), batch, epsilon, seed)
+
+    def source_net(self, target: Target) -> Target:
+        """Return the other net, or the attacked net without its noise; raise InputError where it has no such form."""
+        if self.source:
+            return self.source
+        if is_gaussian(target):
+            return target.without_noise()
+        logits = getattr(target, "noise_free_logits", None)
+        if logits is None:
+            raise InputError("transfer expects a source: this net has no known form without its noise")
+        return RandomNetTarget(lambda images, _: logits(images), noise_free_logits=logits)

@@ -11,6 +11,7 @@ of a single answer, and the attacks give an upper bound.
 
 from absl import flags
 
+import wca_tf
 from wca_tf.attacks.radii import parse_radii
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
@@ -51,12 +52,9 @@ def main() -> None:
     report_dir = expand_user(flags.FLAGS.report_dir) if flags.FLAGS.report_dir else ""
     check_strategy(config.strategy)
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.evaluation.measures.registry import format_results
-    from wca_tf.evaluation.runner import evaluate
-
-    results = evaluate(config, model_dir, report_dir)
+    report = wca_tf.evaluate_model_dir(config, model_dir, report_dir)
     if is_chief():
-        print(format_results(results))
+        print(report)
 
 
 def console() -> None:

@@ -9,6 +9,7 @@ radius. The worst case is over the attacks that all of them met with the same op
 
 from absl import flags
 
+import wca_tf
 from wca_tf.cli.flags import import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
@@ -26,9 +27,7 @@ def main() -> None:
         raise InputError("expected --report_dir=DIR, where the table and the page go")
     report_dir = expand_user(flags.FLAGS.report_dir)
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.comparison.compare import compare_evaluations
-
-    print(compare_evaluations(paths, report_dir))
+    print(wca_tf.compare_evaluations(paths, report_dir))
     print(f"written: {report_dir / 'comparison.html'}, comparison.md and comparison.json beside it")
 
 

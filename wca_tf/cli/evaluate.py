@@ -14,10 +14,10 @@ Attacks, with options after colons (pgd:steps=40:norm=l2), or module:Class of yo
 
 import dataclasses
 import sys
-from typing import Any
 
 from absl import flags
 
+import wca_tf
 from wca_tf.attacks.tables import help_text, names_by_group
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
@@ -65,15 +65,13 @@ def main() -> None:
         config = dataclasses.replace(config, checklist=True)
     import_tensorflow()  # only when the flags are right: it takes seconds
     if flags.FLAGS.self_test:
-        from wca_tf.evaluation.measures.planted_examples import format_planted_examples
-        from wca_tf.evaluation.runner import planted_examples
+        from wca_tf.evaluation.measures.planted_examples import format_planted_examples  # it loads TensorFlow
+        from wca_tf.evaluation.runner import planted_examples  # it loads TensorFlow
 
         tested = planted_examples(config, model_dir)
         print(format_planted_examples(tested))
         sys.exit(3 if any(result.passed is False for result in tested) else 0)
-    from wca_tf.evaluation.runner import evaluate
-
-    _show(evaluate(config, model_dir, report_dir))
+    _show(wca_tf.evaluate_model_dir(config, model_dir, report_dir))
 
 
 def _evaluate_file(config: EvaluateConfig) -> None:
@@ -88,7 +86,7 @@ def _evaluate_file(config: EvaluateConfig) -> None:
     check_dataset_present(data)
     check_sources_present(config.parsed_attacks)
     import_tensorflow()
-    from wca_tf.evaluation.keras_file import evaluate_file
+    from wca_tf.evaluation.keras_file import evaluate_file  # it loads TensorFlow
 
     if flags.FLAGS.strict:
         config = dataclasses.replace(config, checklist=True)
@@ -104,13 +102,11 @@ def _data_config(config: EvaluateConfig) -> DataConfig:
     return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, **sizes)
 
 
-def _show(results: dict[str, Any]) -> None:
+def _show(report: "wca_tf.Report") -> None:
     """Print the results; exit with 3 when --strict finds a criterion that fails."""
-    from wca_tf.evaluation.measures.registry import format_results
-
     if is_chief():
-        print(format_results(results))
-    if flags.FLAGS.strict and any(item["passed"] is False for item in results["checklist"]):
+        print(report)
+    if flags.FLAGS.strict and any(item["passed"] is False for item in report["checklist"]):
         sys.exit(3)
 
 

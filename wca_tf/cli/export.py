@@ -13,11 +13,12 @@ and has warm-up requests and a manifest in assets.extra/. docs/serving.md has cl
 
 import shlex
 
+import wca_tf
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run
 from wca_tf.core import files
 from wca_tf.core.paths import expand_user
 from wca_tf.runs.preflight import check_model_present
-from wca_tf.serving.config import ExportConfig
+from wca_tf.serving.config import MANIFEST, ExportConfig
 from wca_tf.serving.versions import check_version_free
 
 
@@ -28,9 +29,7 @@ def main() -> None:
     check_version_free(expand_user(config.export_dir), config.version)
 
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.serving.export import MANIFEST, export_model_dir
-
-    path = export_model_dir(config)
+    path = wca_tf.export_model_dir(config)
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     print(f"{path}: version {config.version}, {size / 1e6:.1f} MB")
     print("signatures:", *files.read_json(path / MANIFEST)["signatures"])

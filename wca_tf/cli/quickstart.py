@@ -8,18 +8,17 @@ of both nets. After Ctrl-C the same command continues. Where it has run before, 
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from absl import flags
 
+import wca_tf
 from wca_tf.cli.flags import import_tensorflow, run, show_in_help
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.gaussian.intervals import percent
 from wca_tf.runs.config import TrainConfig
 from wca_tf.serving.config import ExportConfig
-
-if TYPE_CHECKING:
-    from wca_tf.comparison.groups import Group
 
 # A small net for few epochs and attacks with few steps: it takes a minute, and shows what the long way shows.
 TRAINING = TrainConfig(dataset="digits", backbone="lenet5", epochs=20, learning_rate=2e-3, batch_size=64)
@@ -32,45 +31,37 @@ def main() -> None:
     work_dir = expand_user(flags.FLAGS.work_dir)
     print("the first import of TensorFlow takes seconds")
     import_tensorflow()
-    from wca_tf.comparison.compare import compare_evaluations
-    from wca_tf.comparison.tables import table_text
+    from wca_tf.comparison.tables import table_text  # it loads matplotlib
 
     for number, (defence, name) in enumerate(NETS.items()):
         _train_and_attack(work_dir, defence, name, 2 * number + 1)
     _export(work_dir / "wca", work_dir / "served" / "digits")
     reports = [work_dir / defence / "report" for defence in NETS]
-    [group] = compare_evaluations(reports, work_dir / "compared")
+    [group] = wca_tf.compare_evaluations(reports, work_dir / "compared")
     print(f"\n{table_text(group)}\n\n{_finding(group)}")
     print(f"The comparison as a page, with a report for each net: {work_dir / 'compared' / 'comparison.html'}")
 
 
 def _train_and_attack(work_dir: Path, defence: str, name: str, step: int) -> None:
     """Train a net and attack it; print the first numbers."""
-    from wca_tf.evaluation.api import evaluate_model_dir
-    from wca_tf.runs.training import train
-
     print(f"\n[{step}/5] training {name}")
-    train(dataclasses.replace(TRAINING, defence=defence), work_dir / defence)
+    wca_tf.train(dataclasses.replace(TRAINING, defence=defence), work_dir / defence)
     print(f"\n[{step + 1}/5] attacking {name}")
-    report = evaluate_model_dir(ATTACKS, work_dir / defence, work_dir / defence / "report")
+    report = wca_tf.evaluate_model_dir(ATTACKS, work_dir / defence, work_dir / defence / "report")
     clean, worst = (100 * number["expected_accuracy"]["value"] for number in (report["clean"], report.worst_case[0]))
     print(f"{name}: accuracy {clean:.1f} % on clean images, {worst:.1f} % in the worst case at ε = {ATTACKS.epsilons}")
 
 
 def _export(model_dir: Path, export_dir: Path) -> None:
     """Export the net as version 1, where there is no version 1 yet: a version is never replaced."""
-    from wca_tf.serving.export import export_model_dir
-
     print("\n[5/5] exporting the WCA-Net for TF Serving")
     if not (export_dir / "1").exists():
-        export_model_dir(ExportConfig(model_dir=str(model_dir), export_dir=str(export_dir)))
+        wca_tf.export_model_dir(ExportConfig(model_dir=str(model_dir), export_dir=str(export_dir)))
     print(f"exported: {export_dir / '1'}")
 
 
-def _finding(group: "Group") -> str:
+def _finding(group: Any) -> str:
     """Return a sentence that says what the table shows."""
-    from wca_tf.evaluation.intervals import percent
-
     none, wca = group.rows
     return (
         f"By the usual protocol the WCA-Net keeps {percent(wca.protocol)} %. In the worst case it keeps "

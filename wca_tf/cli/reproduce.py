@@ -32,7 +32,7 @@ def main() -> None:
     check_present = absent_data if config.experiment == ALL else check_data_present
     check_present(config)
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.experiments.reproduce import reproduce, reproduce_all
+    from wca_tf.experiments.reproduce import reproduce, reproduce_all  # it loads TensorFlow
 
     if config.experiment == ALL:
         print(f"\nwritten: {reproduce_all(config)}, with the tables and figures of all experiments")

@@ -8,6 +8,7 @@ images), last.keras, metrics.jsonl, config.json and tensorboard/. Attack the net
 
 from absl import flags
 
+import wca_tf
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
@@ -53,9 +54,7 @@ def main() -> None:
         check_source_present(config)
 
     import_tensorflow()  # only when the flags are right: it takes seconds
-    from wca_tf.runs.training import train
-
-    best = train(config, model_dir)
+    best = wca_tf.train(config, model_dir)
     if not would_be_chief(config.strategy):
         return
     known = {name: f"{words} {best[name]:.4f}" for name, words in CHOSEN_BY.items() if name in best}

@@ -12,11 +12,11 @@ from wca_tf.comparison.shards import merge_shards
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.evaluation.identity import SCHEMA
-from wca_tf.evaluation.intervals import Number
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.outcomes import stored_worst_case
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.sections import NORM_NAMES, UPPER_BOUND
+from wca_tf.gaussian.intervals import Number
+from wca_tf.nets.judge import Judgement
 
 # The paper's protocol: PGD whose gradient averages over draws, judged by one draw for each image.
 PROTOCOL = "pgd"

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
-from wca_tf.evaluation.intervals import Number, percent
 from wca_tf.evaluation.report.page import escape_markdown
+from wca_tf.gaussian.intervals import Number, percent
 
 COLUMNS = ("net", "clean", "PGD, one draw", "worst case", "more than the first", f"{QUERIES} queries", "overstated by")
 

@@ -1,5 +1,7 @@
 """Files that are never half-written, and directories that only one process uses at a time."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl
@@ -10,12 +12,10 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wca_tf.core.errors import InputError, one_line
-
-if TYPE_CHECKING:
-    import numpy as np
+from wca_tf.core.lazily import np
 
 TEMPORARY_PREFIX = ".wca_tf-"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, or the limit of a user or of a process
@@ -107,7 +107,7 @@ def sha256(path: str | Path) -> str:
         raise InputError(f"expected a file {path}, which cannot be read: {one_line(error)}") from None
 
 
-def sha256_of_arrays(*arrays: "np.ndarray") -> str:
+def sha256_of_arrays(*arrays: np.ndarray) -> str:
     """Return the SHA-256 of the arrays' types, shapes and values, in hexadecimal."""
     hashed = hashlib.sha256()
     for array in arrays:

@@ -3,11 +3,12 @@
 Keras has no public names for this. All its private names that this package reads are here (docs/decisions.md).
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
-import keras
-
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import keras
 
 
 class Call(NamedTuple):

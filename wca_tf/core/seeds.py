@@ -3,14 +3,14 @@
 Numbers keyed by an example's index do not depend on the batch that the example is in.
 """
 
+from __future__ import annotations
+
 import contextlib
 import random
 from collections.abc import Callable, Iterator
 
-import numpy as np
-import tensorflow as tf
-
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import np, tf
 
 
 @contextlib.contextmanager

@@ -3,10 +3,11 @@
 With several workers, each reads its share of every batch: worker r of n reads rows r·b to (r + 1)·b of n·b rows.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
-import tensorflow as tf
-
+from wca_tf.core.lazily import tf
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.examples import Examples
 

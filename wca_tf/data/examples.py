@@ -1,11 +1,12 @@
 """A checked set of labelled images in memory, and its parts."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Examples:
         """(H, W, channels)."""
         return tuple(self.images.shape[1:])
 
-    def take(self, indices: np.ndarray | slice) -> "Examples":
+    def take(self, indices: np.ndarray | slice) -> Examples:
         """Return the examples at `indices`, in that order."""
         return Examples(self.images[indices], self.labels[indices], self.class_names)
 
@@ -65,7 +66,7 @@ class Examples:
             std = np.array([channel.std(dtype=np.float64) for channel in channels])
         return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
-    def split_validation(self, share: float, seed: int, most: int = 0) -> tuple["Examples", "Examples | None"]:
+    def split_validation(self, share: float, seed: int, most: int = 0) -> tuple[Examples, Examples | None]:
         """Return (training, validation): disjoint, shuffled by `seed`.
 
         At most `most` examples are for training; 0 sets no limit. A share of 0 gives `None` for validation.

@@ -1,17 +1,20 @@
 """The sources of examples: scikit-learn's digits, TFDS, or a folder of images.
 
-scikit-learn and TFDS are imported only where they are needed: each import takes a part of a second.
+TFDS loads only where it is needed.
 """
+
+from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+import sklearn.datasets
+import sklearn.model_selection
 
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.files import read_json
+from wca_tf.core.lazily import np, tf, tfds
 from wca_tf.core.paths import expand_user
 from wca_tf.data.config import DataConfig
 from wca_tf.data.examples import Examples
@@ -53,8 +56,6 @@ def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
 
 def _load_digits(split: str) -> Examples:
     """Load a split of scikit-learn's 1,797 digits, 8×8 pixels resized to 28×28; one in five is a test image."""
-    import sklearn.datasets
-
     digits = sklearn.datasets.load_digits()
     images = np.rint(digits.images[..., np.newaxis] * (255 / 16)).astype(np.uint8)
     examples = Examples(_resize(images, DIGITS_SIZE), digits.target.astype(np.int64), tuple("0123456789"))
@@ -62,8 +63,6 @@ def _load_digits(split: str) -> Examples:
 
 
 def _load_tfds(config: DataConfig, split: str, first: int) -> Examples:
-    import tensorflow_datasets as tfds
-
     builder = _tfds_builder(config)
     accepted = ("test", "validation") if split == "test" else (split,)
     found = [name for name in accepted if name in builder.info.splits]
@@ -100,8 +99,6 @@ def _load_tfds(config: DataConfig, split: str, first: int) -> Examples:
 
 def _tfds_builder(config: DataConfig) -> Any:
     """Return a TFDS builder whose data are on disk; download them only if the configuration says so."""
-    import tensorflow_datasets as tfds
-
     directory = expand_user(config.tfds_data_dir)
     for description in sorted((directory / config.dataset.split("/")[0].split(":")[0]).rglob("features.json")):
         _check_classes(read_json(description), description)
@@ -132,8 +129,6 @@ def _check_classes(described: Any, file: Path) -> None:
 
 
 def _supervised_keys(dataset: str, info: Any) -> tuple[str, str]:
-    import tensorflow_datasets as tfds
-
     keys = info.supervised_keys
     if (
         not keys
@@ -218,8 +213,6 @@ def _carve_split(examples: Examples, split: str) -> Examples:
 
     The same fifth of each class is the test split in every run, for every seed.
     """
-    import sklearn.model_selection
-
     try:
         train, test = sklearn.model_selection.train_test_split(
             np.arange(len(examples)), test_size=TEST_SHARE, random_state=0, stratify=examples.labels

@@ -1,4 +1,4 @@
-"""Defences by name, a module of this package for each. This module is free of TensorFlow.
+"""Defences by name, a module of this package for each. TensorFlow loads when a net is built.
 
 It finds the modules by listing the package. A module NAME declares a defence as `DEFENCE`, a class derived from
 `Defence` (defence.py).
@@ -9,10 +9,10 @@ import importlib
 import pkgutil
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.options import build_declared, class_from_outside, option, parse_options, spell
+from wca_tf.core.options import build_declared, class_from_outside, option, parse_options
 from wca_tf.defences.defence import Defence, NetRequest
 
-__all__ = ["Defence", "NetRequest", "defence_names", "option", "parse_defence", "spell_defence"]
+__all__ = ["Defence", "NetRequest", "defence_names", "option", "parse_defence"]
 
 
 NOT_DEFENCES = ("adversarial_training", "defence", "tables")  # the modules that declare no defence
@@ -56,15 +56,3 @@ def parse_defence(text: str) -> Defence:
     else:
         raise InputError(f"expected a defence among {', '.join(defence_names())}, or module:Class; received {name!r}")
     return build_declared(declaration, text, parse_options(declaration, name, assignments, {}))
-
-
-def spell_defence(defence: Defence) -> str:
-    """Return the shortest text from which `parse_defence` makes this defence.
-
-    Examples:
-        >>> spell_defence(parse_defence("wca:covariance=anisotropic:feature_dim=64"))
-        'wca:feature_dim=64'
-    """
-    names = [name for name in defence_names() if declaration_of(name) is type(defence)]
-    outside = f"{type(defence).__module__}:{type(defence).__qualname__}"
-    return spell(names[0] if names else outside, defence, {})

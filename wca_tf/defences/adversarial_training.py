@@ -5,16 +5,16 @@ passes, as in adversarial training of the undefended net. With noise anywhere el
 `--adversarial_attack=pgd:eot_samples=1` is affordable there.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
-
-from wca_tf.attacks import BallAttack
-from wca_tf.attacks.batch import Batch
+from wca_tf.attacks.attack import BallAttack
+from wca_tf.core.lazily import keras, tf
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.distribution.replicas import first_row
-from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.targets import AnyTarget, has_noise
 
 
@@ -55,6 +55,6 @@ class AdversarialTraining:
         labels, weight = (None if v is None else tf.repeat(v, 2, axis=0) for v in (labels, sample_weight))
         return tf.ensure_shape(both, [None, *images.shape[1:]]), labels, weight
 
-    def target(self, model: StochasticClassifier) -> AnyTarget:
+    def target(self, model: keras.Model) -> AnyTarget:
         """Return the net as the attack sees it."""
         return model.target()

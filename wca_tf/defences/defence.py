@@ -1,20 +1,24 @@
-"""The base of every defence: a frozen declaration of its options, from which a net is built. Free of TensorFlow."""
+"""The base of every defence: a frozen declaration of its options, from which a net is built.
+
+TensorFlow loads when a net is built.
+"""
+
+from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
 
-from wca_tf.core.options import check_declared, check_options, options_of
+from wca_tf.attacks import BallAttack
+from wca_tf.core.lazily import keras
+from wca_tf.core.options import check_declared, check_options, options_of, spell
+from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.nets.backbones.layer_factory import LayerFactory
-
-if TYPE_CHECKING:
-    import keras
-
-    from wca_tf.attacks import BallAttack
-    from wca_tf.nets.classifier import Adversary, StochasticClassifier
-    from wca_tf.runs.config import TrainConfig
 
 BACKBONE_DECAY = "l2 on the kernels of backbone and bottleneck, inside the loss (paper: 0)"
 
@@ -43,7 +47,7 @@ class NetRequest:
     seed: int = 0
     num_train_examples: int = 0
 
-    def make_backbone(self, layers: Callable[[str], LayerFactory] = LayerFactory) -> "keras.Model":
+    def make_backbone(self, layers: Callable[[str], LayerFactory] = LayerFactory) -> keras.Model:
         """Return the backbone; `layers` gives the factory of its layers from the precision."""
         return build_backbone(self.backbone, self.image_shape, self.precision, layers)
 
@@ -96,31 +100,41 @@ class Defence(abc.ABC):
         check_options(self)
 
     @abc.abstractmethod
-    def build(self, request: NetRequest) -> "StochasticClassifier":
-        """Return a new net; its weights are drawn from Keras's global seed."""
+    def build(self, request: NetRequest) -> keras.Model:
+        """Return a new net, a `StochasticClassifier`; its weights are drawn from Keras's global seed."""
 
-    def callbacks(self) -> "list[keras.callbacks.Callback]":
+    def load(self, module: str) -> ModuleType:
+        """Return a module that TensorFlow must be loaded for: when a net is built, not when a flag is read.
+
+        A name that begins with a dot is of a module beside the declaration.
+        """
+        return importlib.import_module(module, type(self).__module__)
+
+    def callbacks(self) -> list[keras.callbacks.Callback]:
         """Return further callbacks for `fit`, such as projections after each step."""
         return []
 
-    def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "Adversary":
-        """Return the function that perturbs the images of adversarial training.
+    def adversary(self, attack: BallAttack, epsilon: float, mixed: bool) -> Callable[..., Any]:
+        """Return the function that perturbs the images of adversarial training, such as `AdversarialTraining`.
 
         Args:
             attack: the attack that perturbs them.
             epsilon: the attack's radius.
             mixed: whether to train on the clean images too.
         """
-        from wca_tf.defences.adversarial_training import AdversarialTraining
-
         return AdversarialTraining(attack, epsilon, mixed)
 
-    def adversary_text(self, config: "TrainConfig") -> str:
+    def adversary_text(self, attack: str, epsilon: str) -> str:
         """Return a text for people: the attack of adversarial training, and its radius."""
-        return f"{config.adversarial_attack} at ε = {config.adversarial_epsilon}"
+        return f"{attack} at ε = {epsilon}"
 
-    def check(self, config: "TrainConfig") -> None:  # noqa: B027 most defences go with every configuration
-        """Raise InputError for a configuration that does not go with this defence."""
+    def check(self, initial_weights: str, adversarial: Sequence[str]) -> None:  # noqa: B027 most take all
+        """Raise InputError for a training that does not go with this defence.
+
+        Args:
+            initial_weights: the directory of the net that training starts from; empty for none.
+            adversarial: the names of the flags that say which attack adversarial training has, where they are given.
+        """
 
     def options(self) -> dict[str, Any]:
         """Return the defence's options by name."""
@@ -129,6 +143,18 @@ class Defence(abc.ABC):
     @property
     def name(self) -> str:
         """The text of the defence in `--defence`: as it was written, or as it could be written."""
-        from wca_tf.defences import spell_defence
+        return self.text or self.spelled
 
-        return self.text or spell_defence(self)
+    @property
+    def spelled(self) -> str:
+        """The shortest text from which `parse_defence` makes this defence.
+
+        Examples:
+            >>> from wca_tf.defences import parse_defence
+            >>> parse_defence("wca:covariance=anisotropic:feature_dim=64").spelled
+            'wca:feature_dim=64'
+        """
+        kind = type(self)
+        package, _, module = kind.__module__.rpartition(".")
+        declared = package == __package__ and getattr(sys.modules[kind.__module__], "DEFENCE", None) is kind
+        return spell(module if declared else f"{kind.__module__}:{kind.__qualname__}", self, {})

@@ -1,13 +1,12 @@
 """No defence: the net without noise, as WCA-Net has it."""
 
-import dataclasses
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+import dataclasses
+
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
 from wca_tf.defences.defence import BACKBONE_DECAY, Defence, NetRequest
-
-if TYPE_CHECKING:
-    from wca_tf.nets.bottleneck_net import BottleneckNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +22,8 @@ class Undefended(Defence):
     backbone_decay: float = option(0.0, BACKBONE_DECAY, minimum=0)
     temperature: float = option(1.0, "the logits are W f(x) + b divided by it, in training and in answers")
 
-    def build(self, request: NetRequest) -> "BottleneckNet":
-        from wca_tf.nets.bottleneck_net import BottleneckNet
-
-        return BottleneckNet(
+    def build(self, request: NetRequest) -> keras.Model:
+        return self.load("wca_tf.nets.bottleneck_net").BottleneckNet(
             request.make_backbone(),
             feature_dim=self.feature_dim,
             weight_decay=self.weight_decay,

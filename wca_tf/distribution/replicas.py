@@ -4,7 +4,9 @@ Under tf.distribute a global batch of n·b rows is n shares of b rows. The share
 numbers belong to the rows of the global batch, so they do not depend on the number of devices.
 """
 
-import tensorflow as tf
+from __future__ import annotations
+
+from wca_tf.core.lazily import tf
 
 
 def num_replicas() -> int:

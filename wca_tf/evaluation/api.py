@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from wca_tf.attacks import Attack
-from wca_tf.attacks.gradient_attacks import Transfer
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user

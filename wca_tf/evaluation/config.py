@@ -5,11 +5,11 @@ Every field is a flag of `bin/evaluate`. The help of the flag is in the field's 
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from wca_tf.attacks import Attack, parse_attack
-from wca_tf.attacks.radii import Radius, check_within_images, listed, norms_of, parse_radii
+from wca_tf.attacks import Attack, BallAttack, parse_attack
+from wca_tf.attacks.radii import Radius, check_within_images, listed, parse_radii
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import check_options, flag
 from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
@@ -120,3 +120,8 @@ def _text(item: Any) -> str:
     if not isinstance(item, str):
         raise InputError(f"expected attacks as text or as attack objects, received {item!r}")
     return item
+
+
+def norms_of(attacks: Iterable[Attack]) -> list[str]:
+    """Return the norms of the attacks that have a radius, each once, in order."""
+    return list(dict.fromkeys(attack.norm for attack in attacks if isinstance(attack, BallAttack)))

@@ -1,7 +1,6 @@
 """Any Keras classifier, from its file: `bin/evaluate --model=FILE.keras --dataset=NAME`."""
 
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -12,11 +11,12 @@ from wca_tf.core.own_modules import import_classes
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.report_object import Report
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.keras_target import check_takes_images
 
 
-def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> dict[str, Any]:
+def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> Report:
     """Attack the classifier in a `.keras` file, and write what `evaluate` writes.
 
     Args:
@@ -47,7 +47,8 @@ def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_d
             f"expected a classifier of the {classes} classes of {data.dataset}, received one that returns {returned} "
             "for an image"
         )
-    return evaluate_model(model, examples.images, examples.labels, config, report_dir, name=path.name)
+    results = evaluate_model(model, examples.images, examples.labels, config, report_dir, name=path.name)
+    return Report(results)
 
 
 def load_classifier(path: Path) -> keras.Model:

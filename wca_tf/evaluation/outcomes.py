@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from wca_tf.core import files
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.worst_case import least_probability
+from wca_tf.nets.judge import Judgement
 
 # The number of adversarial images that are kept for the report.
 GALLERY = 8
@@ -36,7 +36,7 @@ class Outcome:
         linf, l2, l0: per image [N], the distance from the clean image; l0 counts pixels.
         zero_gradients: per image [N], whether the gradient at the clean image is zero in every pixel; NaN for an attack
             without gradients.
-        useless_gradients: per image [N], the same, also where float32 loses the term of the label; see `GradientFound`.
+        useless_gradients: per image [N], the same, also where float32 loses the term of the label; see `CleanGradient`.
         target_probability: per image [N], P(target class) for a targeted attack; NaN for other attacks.
         found: per image [N], whether an attack that searches for the nearest adversarial image found one; NaN for other
             attacks.

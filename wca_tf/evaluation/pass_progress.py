@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from wca_tf.attacks import Attack, spell_attack
-from wca_tf.attacks.attack import Round, WorstCase
-from wca_tf.attacks.bounded import BoundedAscent
-from wca_tf.attacks.gradient_attacks import AutoPGD, ProjectedGradient, Transfer
+from wca_tf.attacks import Attack
+from wca_tf.attacks.auto_pgd import AutoPGD
+from wca_tf.attacks.cascade import RANKING_DRAWS, Round, WorstCase
 from wca_tf.attacks.gradients import deciding_draws
-from wca_tf.attacks.projected_gradient import RANKING_DRAWS
+from wca_tf.attacks.pgd import BoundedAscent, ProjectedGradient
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.distribution.progress import progress_bar
 from wca_tf.distribution.replicas import in_multi_worker
-from wca_tf.evaluation.judging import ESTIMATING_DRAWS
 from wca_tf.nets import passes
+from wca_tf.nets.judge import ESTIMATING_DRAWS
 from wca_tf.nets.targets import AnyTarget
 
 INTERVAL = 1.0  # seconds
@@ -103,7 +103,7 @@ def _draws(target: AnyTarget, draws: int) -> int:
 def member_name(member: Round) -> str:
     """Return a cascade's attack as the bar names it."""
     attack = member.attack
-    name = MEMBERS.get(type(attack)) or spell_attack(attack).split(":")[0]
+    name = MEMBERS.get(type(attack)) or attack.spelled.split(":")[0]
     objective = getattr(attack, "source_objective", None) or attack.gradient_objective
     aim = " towards each other class" if member.rivals else ""
     return name + (f" on {objective}" if objective else "") + aim

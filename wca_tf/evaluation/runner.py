@@ -21,7 +21,6 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.radii import norms_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
@@ -29,7 +28,7 @@ from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
-from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.config import EvaluateConfig, norms_of
 from wca_tf.evaluation.identity import (
     RECORDS,
     SCHEMA,

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf.evaluation.intervals import mean_with_interval
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM, least_probability
+from wca_tf.gaussian.intervals import mean_with_interval
+from wca_tf.nets.judge import Judgement
 
 
 def summarise(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks import Attack, BallAttack, kind_of
-from wca_tf.attacks.attack import WorstCase
+from wca_tf.attacks.attack import Perturbed
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradient_attacks import Transfer
+from wca_tf.attacks.cascade import WorstCase
 from wca_tf.attacks.objectives import num_classes_of
-from wca_tf.attacks.run import Perturbed, check_gradient, perturbed
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
@@ -22,12 +22,11 @@ from wca_tf.core.seeds import fold_in, make_seed, uniform_by_index
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
-from wca_tf.evaluation.judging import JUDGING_ALGORITHM, judge
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
 from wca_tf.evaluation.pass_progress import PassProgress, work_of
+from wca_tf.nets.judge import JUDGING_ALGORITHM, judge
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.model_dir import ModelDirectory
-from wca_tf.runs.transfer_source import with_source
 
 Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that judges
 SAVE_EVERY = 2.0  # seconds
@@ -172,7 +171,7 @@ def check_attacks(target: AnyTarget, trials: list[Trial], examples: Examples) ->
 
 def _loaded(trials: list[Trial]) -> list[Trial]:
     """Return the trials with the nets that they transfer from. All radii of an attack share a net, and so a graph."""
-    attacks = {trial.attack: with_source(trial.attack) if trial.attack else None for trial in trials}
+    attacks = {trial.attack: trial.attack.loaded() if trial.attack else None for trial in trials}
     return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
 
 
@@ -236,10 +235,9 @@ def _attack_batch(
     made, gradient, wanted = Perturbed(images, {}), None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
-        gradient = check_gradient(attack, attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        made = perturbed(
-            attack, attacked, images, labels, trial.epsilon, indices, fold_in(attacking_seed, ATTACKING), wanted
-        )
+        gradient = attack.check_gradient(attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
+        own_seed = fold_in(attacking_seed, ATTACKING)
+        made = attack.run(attacked, images, labels, trial.epsilon, indices, own_seed, wanted)
     adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
     if not target.own_draws:

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from scipy import optimize
 
-from wca_tf.evaluation.intervals import QUANTILE, Number, all_correct, all_correct_by_count, means_without_draws
-from wca_tf.evaluation.judging import Judgement
+from wca_tf.gaussian.intervals import QUANTILE, Number, all_correct, all_correct_by_count, means_without_draws
+from wca_tf.nets.judge import Judgement
 
 # Increase it with every change that gives other numbers for the same judgements of attacks.
 WORST_CASE_ALGORITHM = 2  # 1 gave ties to the clean image, and knew no regret

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from wca_tf.attacks import parse_attack, spell_attack
-from wca_tf.attacks.worst_case_attacks import Adaptive, MultiTargeted
+from wca_tf.attacks import parse_attack
+from wca_tf.attacks.cascade import Adaptive, MultiTargeted
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import NETS
@@ -48,6 +48,6 @@ def _members(cascade: str, has_noise: bool) -> list[str]:
     """Return the members of the cascade on a net with Gaussian logits, as written."""
     attack = parse_attack(cascade)
     assert isinstance(attack, Adaptive)  # noqa: S101 by its name
-    towards_each = spell_attack(MultiTargeted(steps=attack.class_steps, classes=attack.classes))
-    members = [towards_each if each.rivals else spell_attack(each.attack) for each in attack.rounds()]
+    towards_each = MultiTargeted(steps=attack.class_steps, classes=attack.classes).spelled
+    members = [towards_each if each.rivals else each.attack.spelled for each in attack.rounds()]
     return [member for member in members if has_noise or not member.startswith("transfer:source_objective=dlr")]

@@ -6,7 +6,6 @@ from typing import Any
 
 from wca_tf.attacks.radii import parse_radii
 from wca_tf.core.errors import DivergedError
-from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.measures.certificates import CERTIFICATES_ALGORITHM
 from wca_tf.experiments.certificate_nets import ALL_IMAGES, RADII
 from wca_tf.experiments.certificates_noise import ADDS, bounds_of, head_of
@@ -14,6 +13,7 @@ from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
 from wca_tf.gaussian.certificates import shift_gain
+from wca_tf.gaussian.intervals import mean_difference, mean_with_interval
 
 VARIANT = "certified_anisotropic"  # its net is that of the experiment "certificates"
 COLUMNS = {"certificate": "certified", "known_draw": "C1", "gaussian_shift": "C2", "deterministic": "noise off"}

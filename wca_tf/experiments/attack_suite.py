@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from wca_tf.attacks import parse_attack
-from wca_tf.evaluation.intervals import distance_text
 from wca_tf.experiments.charts import dot_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, CW, PIXELS
 from wca_tf.experiments.run import BY_COPY, Evaluated, Run
 from wca_tf.experiments.tables import Table
+from wca_tf.gaussian.intervals import distance_text
 
 EPSILON = 0.1
 BALL = (

@@ -10,7 +10,6 @@ import numpy as np
 from wca_tf.attacks.radii import Radius, parse_radii
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
 from wca_tf.evaluation.measures.certificates import Head, extrapolated_seconds, row_of
 from wca_tf.evaluation.measures.smoothing_votes import VOTED_IMAGES
 from wca_tf.evaluation.runner import load_evaluation_examples
@@ -19,6 +18,7 @@ from wca_tf.experiments.charts import Series
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
 from wca_tf.experiments.variants import SMOOTHING_DEVIATIONS
+from wca_tf.gaussian.intervals import mean_difference, mean_with_interval
 from wca_tf.nets.targets import HeadNoiseTarget
 from wca_tf.runs.model_dir import ModelDirectory
 

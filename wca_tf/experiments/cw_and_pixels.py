@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from wca_tf.evaluation.intervals import distance_text
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CW, CW_CLEAN, NETS, PIXELS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
+from wca_tf.gaussian.intervals import distance_text
 
 # The paper's rule ends a search when its population has converged, in 1,000 generations at most.
 PAPERS_RULE = {"tiny": "n_pixel:population=20:generations=2", "small": "n_pixel:generations=20", "paper": "n_pixel"}

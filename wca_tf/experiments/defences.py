@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from wca_tf.core.errors import DivergedError
-from wca_tf.evaluation.intervals import mean_difference, mean_with_interval
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.experiments.charts import bar_chart, dot_chart, dumbbell_chart
 from wca_tf.experiments.defence_columns import (
     ADDS,
@@ -46,6 +44,8 @@ from wca_tf.experiments.rivals import (
 )
 from wca_tf.experiments.run import Evaluated, Run
 from wca_tf.experiments.tables import NO_PAPER, Table, by_seed, in_points
+from wca_tf.gaussian.intervals import mean_difference, mean_with_interval
+from wca_tf.nets.judge import Judgement
 from wca_tf.nets.targets import has_noise, is_gaussian
 from wca_tf.runs.model_dir import ModelDirectory
 

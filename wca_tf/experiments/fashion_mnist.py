@@ -1,12 +1,12 @@
 """Fashion-MNIST by the paper's protocol and by adaptive attacks, at three radii: README's table and picture."""
 
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.charts import Series, bars, curves, legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS, EPSILON
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Cell, Table, in_points
+from wca_tf.nets.judge import Judgement
 
 RADII = {"8/255": 8 / 255, "0.1": 0.1, "0.3": 0.3}
 PAPERS_RADIUS = "0.3"  # of the paper's Fashion-MNIST numbers, by its section 4.1

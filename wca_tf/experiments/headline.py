@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from wca_tf.attacks import ATTACKS
-from wca_tf.evaluation.intervals import mean_difference
 from wca_tf.experiments import honest
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
@@ -19,6 +18,7 @@ from wca_tf.experiments.paper import CONTROLS, EPSILON, RADII, STRONGER, Row
 from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, by_seed, in_points
+from wca_tf.gaussian.intervals import mean_difference
 from wca_tf.runs.model_dir import ModelDirectory
 
 UNDEFENDED, DEFENDED = CONTROLS[0], CONTROLS[1]._replace(label="WCA-Net")

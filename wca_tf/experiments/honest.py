@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from wca_tf.evaluation.intervals import mean_difference
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import ABLATION_LABELS, CONTROLS, E3_NOTE, EPSILON, RADII, Row, ablation_rows
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
+from wca_tf.gaussian.intervals import mean_difference
+from wca_tf.nets.judge import Judgement
 
 WITHOUT_NOISE = ("none", "none_at")  # the variants that the others are compared with
 WORST = "worst case, expected"

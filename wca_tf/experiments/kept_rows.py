@@ -15,12 +15,12 @@ from typing import Any
 from wca_tf.attacks import ATTACKS
 from wca_tf.core import files
 from wca_tf.core.errors import DivergedError, InputError, NonFiniteError, one_line
-from wca_tf.evaluation.judging import JUDGING_ALGORITHM
 from wca_tf.evaluation.measures.certificates import CERTIFICATES_ALGORITHM
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import OF_THE_MACHINE
 from wca_tf.experiments.tables import Table, as_table
+from wca_tf.nets.judge import JUDGING_ALGORITHM
 from wca_tf.runs.config import TrainConfig
 
 UNFINISHED = "unfinished.md"

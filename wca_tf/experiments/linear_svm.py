@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn.decomposition import PCA
 
-from wca_tf.attacks.gradient_attacks import ProjectedGradient
-from wca_tf.attacks.run import perturbed
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
@@ -251,7 +250,7 @@ def bound_curve(
     curve = []
     for epsilon in epsilons:
         change = bounds.linear_output_change(svm.input_weight.ravel(), epsilon)
-        made = perturbed(ProjectedGradient(), target, images, labels, epsilon, indices, seed)
+        made = ProjectedGradient().run(target, images, labels, epsilon, indices, seed)
         attacked = made.images.numpy()
         probabilities = {
             "pgd": svm.probability_correct(attacked, labels),

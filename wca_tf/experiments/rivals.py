@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks import BallAttack
-from wca_tf.attacks.run import perturbed
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
@@ -156,7 +155,7 @@ def right_votes(run: Run, net: Net, rival: Rival) -> np.ndarray:
         part = slice(start, start + FEW_IMAGES)
         images, labels = to_float(tf.constant(examples.images[part])), examples.labels[part]
         indices = start + np.arange(len(labels))
-        attacked = perturbed(attack, target, images, labels, epsilon, indices, fold_in(seed, 0)).images
+        attacked = attack.run(target, images, labels, epsilon, indices, fold_in(seed, 0)).images
         logits = target.logits(target.features(attacked), fold_in(seed, 1), rival.votes, tf.constant(indices))
         right.append(np.argmax(tf.reduce_mean(tf.nn.softmax(logits), axis=0), axis=1) == labels)
     return np.concatenate(right)

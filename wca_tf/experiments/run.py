@@ -13,8 +13,6 @@ import numpy as np
 
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.intervals import Number
-from wca_tf.evaluation.judging import Judgement
 from wca_tf.evaluation.measures.criteria import Searches
 from wca_tf.evaluation.outcomes import stored_judgements, stored_worst_case
 from wca_tf.evaluation.runner import evaluate
@@ -25,6 +23,8 @@ from wca_tf.experiments.net_times import NetTimes, duration
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.settings import differences, train_changes
 from wca_tf.experiments.variants import FOLDER, VARIANTS
+from wca_tf.gaussian.intervals import Number
+from wca_tf.nets.judge import Judgement
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train

@@ -7,8 +7,8 @@ from typing import Any
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
-from wca_tf.evaluation.intervals import Number, percent
 from wca_tf.evaluation.report.page import escape_markdown
+from wca_tf.gaussian.intervals import Number, percent
 
 NO_PAPER = "In %, ± the 95 % half-width."  # the legend of a table without numbers of the paper
 

@@ -9,13 +9,12 @@ A deviation of zero is the limit of vanishing noise: probabilities are 0 or 1, a
 functions use NumPy and SciPy, in float64; their arguments broadcast.
 """
 
+from __future__ import annotations
+
 import math
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy import special
-
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import np, scipy
 from wca_tf.gaussian import covariance, margins
 from wca_tf.gaussian.probability import standardise
 
@@ -55,7 +54,9 @@ def linear_output_change(input_weights: np.ndarray, epsilon: float, norm: str = 
     return epsilon * np.linalg.norm(np.asarray(input_weights, np.float64), ord=DUAL_NORMS[norm], axis=0)
 
 
-def certified_probability(margin: ArrayLike, output_change: ArrayLike, deviation: ArrayLike) -> np.ndarray:
+def certified_probability(
+    margin: np.typing.ArrayLike, output_change: np.typing.ArrayLike, deviation: np.typing.ArrayLike
+) -> np.ndarray:
     """Return Φ((m − Delta) / sigma), a lower bound of P(correct) under attack (paper, appendix A, Eq. `theory_adv`).
 
     Some attack reaches the bound when Delta is not larger than necessary.
@@ -64,10 +65,10 @@ def certified_probability(margin: ArrayLike, output_change: ArrayLike, deviation
         >>> float(certified_probability(margin=1.0, output_change=1.0, deviation=2.0))
         0.5
     """
-    return special.ndtr(standardise(np.subtract(margin, output_change), deviation))
+    return scipy.special.ndtr(standardise(np.subtract(margin, output_change), deviation))
 
 
-def adversarial_gap_bound(output_change: ArrayLike, deviation: ArrayLike) -> np.ndarray:
+def adversarial_gap_bound(output_change: np.typing.ArrayLike, deviation: np.typing.ArrayLike) -> np.ndarray:
     """Return Delta / √(2π wᵀ Sigma w), Theorem 1's upper bound of the drop of P(correct) under attack.
 
     The bound is 0 where Delta is 0; without noise it is Inf for any other Delta. 1 / √(2π) is the steepest slope of Φ,
@@ -82,7 +83,9 @@ def adversarial_gap_bound(output_change: ArrayLike, deviation: ArrayLike) -> np.
     return np.divide(change, math.sqrt(2 * math.pi) * deviation, out=limit, where=deviation > 0)
 
 
-def theorem_1_probability(margin: ArrayLike, output_change: ArrayLike, deviation: ArrayLike) -> np.ndarray:
+def theorem_1_probability(
+    margin: np.typing.ArrayLike, output_change: np.typing.ArrayLike, deviation: np.typing.ArrayLike
+) -> np.ndarray:
     """Return P(correct) without attack less Theorem 1's bound of the drop, 0 or more.
 
     This is the paper's bound. It is never above `certified_probability`.
@@ -103,7 +106,7 @@ def union_error_bound(
         output_changes: Delta [C, C], the largest change of mu_i − mu_j by the attack; 0 on the diagonal.
     """
     margins, changes, deviations = _rivals(noise_free_logits, labels, logit_scale, output_changes)
-    return np.minimum(special.ndtr(-standardise(margins - changes, deviations)).sum(axis=1), 1.0)
+    return np.minimum(scipy.special.ndtr(-standardise(margins - changes, deviations)).sum(axis=1), 1.0)
 
 
 def union_gap_error_bound(
@@ -115,7 +118,7 @@ def union_gap_error_bound(
     `union_error_bound`.
     """
     margins, changes, deviations = _rivals(noise_free_logits, labels, logit_scale, output_changes)
-    clean, gaps = special.ndtr(-standardise(margins, deviations)), adversarial_gap_bound(changes, deviations)
+    clean, gaps = scipy.special.ndtr(-standardise(margins, deviations)), adversarial_gap_bound(changes, deviations)
     return np.minimum(np.sum(clean + gaps, axis=1), 1.0)
 
 

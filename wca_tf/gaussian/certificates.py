@@ -9,13 +9,12 @@ attacker who does not see it. The bounds are exact up to the error of the orthan
 subtracted, and up to the rounding of the net's own float32.
 """
 
+from __future__ import annotations
+
 import math
 
-import numpy as np
-import scipy.linalg
-from scipy import special
-
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import np, scipy
 from wca_tf.gaussian.bounds import union_error_bound
 from wca_tf.gaussian.covariance import logit_difference_scale
 from wca_tf.gaussian.probability import SINGULAR, probability_correct
@@ -92,7 +91,7 @@ def gaussian_shift_certificate(
         return deterministic_certificate(logits, labels, weights, change).astype(np.float64)
     gains = shift_gain(weights, scale)[labels]
     shifts = np.multiply(gains, change, out=np.zeros(len(labels)), where=np.full(len(labels), change > 0))
-    return special.ndtr((quantile_from_below(logits, labels, scale) if quantiles is None else quantiles) - shifts)
+    return scipy.special.ndtr((quantile_from_below(logits, labels, scale) if quantiles is None else quantiles) - shifts)
 
 
 def shift_gain(weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -127,14 +126,14 @@ def quantile_from_below(logits: np.ndarray, labels: np.ndarray, scale: np.ndarra
     """
     logits, scale, labels = np.asarray(logits, np.float64), np.asarray(scale, np.float64), np.asarray(labels)
     probability, error = probability_correct(logits, labels, scale, unseen=True)
-    direct = special.ndtri(np.clip(probability - np.maximum(error, _ROUNDING), 0.0, 1.0))
+    direct = scipy.special.ndtri(np.clip(probability - np.maximum(error, _ROUNDING), 0.0, 1.0))
     margins = logits[np.arange(len(logits)), labels][:, np.newaxis] - logits
     deviations = _distances(scale)[labels]
     rivals = np.arange(logits.shape[1]) != labels[:, np.newaxis]
     limits = np.where(margins > 0, np.inf, -np.inf)
     ratios = np.divide(margins, deviations, out=limits, where=deviations > 0)
-    errors = special.logsumexp(np.where(rivals, special.log_ndtr(-ratios), -np.inf), axis=1)
-    union = np.where(errors < 0, -special.ndtri_exp(np.minimum(errors, 0.0)), -np.inf)
+    errors = scipy.special.logsumexp(np.where(rivals, scipy.special.log_ndtr(-ratios), -np.inf), axis=1)
+    union = np.where(errors < 0, -scipy.special.ndtri_exp(np.minimum(errors, 0.0)), -np.inf)
     return np.maximum(direct, union)
 
 

@@ -5,10 +5,9 @@ scrambled Sobol points, so that an answer depends on the image alone. Shapes: n 
 and a class that may win there, J rivals of such a class, N points.
 """
 
-import numpy as np
-import tensorflow as tf
-from scipy.stats import qmc
+from __future__ import annotations
 
+from wca_tf.core.lazily import np, scipy, tf
 from wca_tf.gaussian.probability import MAX_DEVIATIONS, SINGULAR
 
 SOBOL_SEED = 0
@@ -128,7 +127,7 @@ def _triangular_factor(scale: tf.Tensor) -> tf.Tensor:
 def _genz(upper: tf.Tensor, factor: tf.Tensor, num_classes: int) -> tf.Tensor:
     """Return P(T ε < upper) [P] by sequential conditioning at N points of the unit cube."""
     points = num_points(num_classes)
-    sobol = qmc.Sobol(num_classes - 2, scramble=True, rng=np.random.default_rng(SOBOL_SEED))
+    sobol = scipy.stats.qmc.Sobol(num_classes - 2, scramble=True, rng=np.random.default_rng(SOBOL_SEED))
     # The last rival needs no point; its row lets the loop treat all rivals alike.
     cube = tf.constant(np.concatenate([sobol.random(points).T, np.full((1, points), 0.5)]))
 

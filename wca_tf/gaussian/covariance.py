@@ -4,7 +4,9 @@ For a linear classifier of noisy features A = Wᵀ L. `class_weights` is W [D, C
 the paper's w_i. `scale_tril` is L [D, D] with Sigma = L Lᵀ. Sigma itself is never formed.
 """
 
-import tensorflow as tf
+from __future__ import annotations
+
+from wca_tf.core.lazily import tf
 
 MAX_NUMBERS = 4_000_000  # numbers in memory at a time
 

@@ -1,7 +1,8 @@
 """Logits that are independent Gaussians: those of a dense layer with noise on its weights, given its input."""
 
-import numpy as np
-import tensorflow as tf
+from __future__ import annotations
+
+from wca_tf.core.lazily import np, tf
 
 
 def probability_of_largest(logits: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

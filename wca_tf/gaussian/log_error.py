@@ -7,10 +7,9 @@ integrated over the same points as P(correct) (Genz, J. Comput. Graph. Stat. 199
 Shapes: B batch, C classes, J rivals, N points.
 """
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_probability as tfp
-from scipy.stats import qmc
+from __future__ import annotations
+
+from wca_tf.core.lazily import np, scipy, tf, tfp
 
 POINTS = 64
 SOBOL_SEED = 0
@@ -38,7 +37,9 @@ def log_error_probability(noise_free_logits: tf.Tensor, labels: tf.Tensor, logit
     """
     upper, factor = _differences(tf.cast(noise_free_logits, tf.float64), labels, tf.cast(logit_scale, tf.float64))
     rivals = upper.shape[1]
-    cube = qmc.Sobol(max(1, rivals - 1), scramble=True, rng=np.random.default_rng(SOBOL_SEED)).random(POINTS).T
+    cube = (
+        scipy.stats.qmc.Sobol(max(1, rivals - 1), scramble=True, rng=np.random.default_rng(SOBOL_SEED)).random(POINTS).T
+    )
     left = upper[:, :, tf.newaxis] * tf.ones([POINTS], tf.float64)  # [B, j, N]: means less the parts of earlier rivals
     log_held, parts = tf.zeros_like(left[:, 0]), []
     normal = tfp.distributions.Normal(tf.constant(0.0, tf.float64), 1.0)

@@ -3,9 +3,11 @@
 Shapes: B batch, C classes. Logits given an image are N(mu, A Aᵀ) with A [C, R].
 """
 
+from __future__ import annotations
+
 import math
 
-import tensorflow as tf
+from wca_tf.core.lazily import tf
 
 # Among 1, 2, 4 and the hard minimum, this gives the strongest attack on validation images of Fashion-MNIST.
 SOFTNESS = 2.0

@@ -7,12 +7,11 @@ quasi-Monte-Carlo computes this integral: scrambled Sobol points, whose independ
 The functions use NumPy and SciPy, in float64.
 """
 
+from __future__ import annotations
+
 import math
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy import special, stats
-from scipy.stats import qmc
+from wca_tf.core.lazily import np, scipy
 
 REPLICATES = 12
 # Points per replicate, tried in turn until the error is below the tolerance.
@@ -59,7 +58,7 @@ def probability_correct(
         np.asarray(noise_free_logits, np.float64), np.asarray(labels), np.asarray(logit_scale, np.float64)
     )
     if not scale.any() or upper.shape[1] == 1:
-        return np.prod(special.ndtr(_ratios(upper, scale)), axis=1), np.zeros(len(upper))
+        return np.prod(scipy.special.ndtr(_ratios(upper, scale)), axis=1), np.zeros(len(upper))
     factor = _triangular_factor(scale)
     if upper.shape[1] == 2:
         return _with_first(upper, factor)[:, 1], np.zeros(len(upper))
@@ -103,7 +102,7 @@ def _triangular_factor(scale: np.ndarray) -> np.ndarray:
     return np.where(np.eye(count, dtype=bool) & (factor < rounding), 0.0, factor)
 
 
-def standardise(mean: ArrayLike, deviation: ArrayLike) -> np.ndarray:
+def standardise(mean: np.typing.ArrayLike, deviation: np.typing.ArrayLike) -> np.ndarray:
     """Return mean / deviation.
 
     At a deviation of zero return ±Inf with the sign of the mean, and −Inf for a tie, which counts as an error.
@@ -129,18 +128,18 @@ def _integrate(
     estimates = np.zeros((len(upper), REPLICATES))
     size = max(1, _CHUNK // (points * upper.shape[1]))
     for replicate in range(REPLICATES):
-        sobol = qmc.Sobol(upper.shape[1] - 1, scramble=True, rng=np.random.default_rng([seed, replicate]))
+        sobol = scipy.stats.qmc.Sobol(upper.shape[1] - 1, scramble=True, rng=np.random.default_rng([seed, replicate]))
         cube = sobol.random(points)
         for start in range(0, len(upper), size):
             part = slice(start, start + size)
             estimates[part, replicate] = _genz(upper[part], factor[part], cube)
-    half_width = stats.t.ppf(0.975, REPLICATES - 1) * estimates.std(axis=1, ddof=1) / np.sqrt(REPLICATES)
+    half_width = scipy.stats.t.ppf(0.975, REPLICATES - 1) * estimates.std(axis=1, ddof=1) / np.sqrt(REPLICATES)
     # The rule of three: 95 % of point sets have a point in a part of the cube this large.
     mean = estimates.mean(axis=1)
-    part = 3 / (points * REPLICATES) * special.ndtr(_ratios(upper, factor)[:, 0])
+    part = 3 / (points * REPLICATES) * scipy.special.ndtr(_ratios(upper, factor)[:, 0])
     missed = _steep_probability(upper, factor)
     if unseen:  # at most what the union bound of the errors has above the errors seen
-        union = special.ndtr(-_ratios(upper, factor)).sum(axis=1)
+        union = scipy.special.ndtr(-_ratios(upper, factor)).sum(axis=1)
         missed = np.maximum(missed, np.maximum(union - (1 - mean), 0.0))
     return mean, np.maximum(half_width, np.minimum(part, missed))
 
@@ -151,7 +150,7 @@ def _steep_probability(upper: np.ndarray, factor: np.ndarray) -> np.ndarray:
     In this part the likeliest rival loses and a rival with a steep integrand wins.
     """
     steep = np.diagonal(factor, axis1=1, axis2=2) < _STEEP * np.linalg.norm(factor, axis=2)
-    wins = special.ndtr(_ratios(upper, factor)[:, :1]) - _with_first(upper, factor)
+    wins = scipy.special.ndtr(_ratios(upper, factor)[:, :1]) - _with_first(upper, factor)
     return np.where(steep, wins, 0.0).sum(axis=1)
 
 
@@ -167,9 +166,9 @@ def _with_first(upper: np.ndarray, factor: np.ndarray) -> np.ndarray:
     h = k[:, :1]
     correlation = factor[:, :, 0] / unit
     rest = np.maximum(np.linalg.norm(factor[:, :, 1:], axis=2) / unit, SINGULAR)
-    wedges = special.owens_t(h, (k - correlation * h) / (h * rest))
-    wedges += special.owens_t(k, (h - correlation * k) / (k * rest))
-    return np.clip((special.ndtr(h) + special.ndtr(k) - (h * k < 0)) / 2 - wedges, 0.0, 1.0)
+    wedges = scipy.special.owens_t(h, (k - correlation * h) / (h * rest))
+    wedges += scipy.special.owens_t(k, (h - correlation * k) / (k * rest))
+    return np.clip((scipy.special.ndtr(h) + scipy.special.ndtr(k) - (h * k < 0)) / 2 - wedges, 0.0, 1.0)
 
 
 def _ratios(upper: np.ndarray, factor: np.ndarray) -> np.ndarray:
@@ -184,8 +183,8 @@ def _genz(upper: np.ndarray, factor: np.ndarray, cube: np.ndarray) -> np.ndarray
     product = np.ones((len(upper), len(cube)))
     for i in range(count):
         known = np.matmul(factor[:, i, np.newaxis, :i], normal[:, :i])[:, 0]
-        conditional = special.ndtr(_standardise(upper[:, i, np.newaxis] - known, factor[:, i, i, np.newaxis]))
+        conditional = scipy.special.ndtr(_standardise(upper[:, i, np.newaxis] - known, factor[:, i, i, np.newaxis]))
         product *= conditional
         if i < count - 1:
-            normal[:, i] = special.ndtri(np.clip(cube[:, i] * conditional, 1e-300, 1 - 1e-16))
+            normal[:, i] = scipy.special.ndtri(np.clip(cube[:, i] * conditional, 1e-300, 1 - 1e-16))
     return product.mean(axis=1)

@@ -3,8 +3,9 @@
 This certifies the vote of a net, not a single answer.
 """
 
-import numpy as np
-from scipy import stats
+from __future__ import annotations
+
+from wca_tf.core.lazily import np, scipy
 
 SELECTION_DRAWS, ALPHA = 100, 0.001  # Cohen et al.'s: N0 draws choose the class; the chance that a radius is wrong
 
@@ -27,5 +28,5 @@ def certified_radius(votes: np.ndarray, draws: int, deviation: float, alpha: flo
     """
     votes = np.asarray(votes, np.float64)
     with np.errstate(invalid="ignore"):  # no votes: the bound is 0
-        low = np.where(votes > 0, stats.beta.ppf(alpha, votes, draws - votes + 1), 0.0)
-    return np.where(low > 0.5, deviation * stats.norm.ppf(np.maximum(low, 0.5)), 0.0)
+        low = np.where(votes > 0, scipy.stats.beta.ppf(alpha, votes, draws - votes + 1), 0.0)
+    return np.where(low > 0.5, deviation * scipy.stats.norm.ppf(np.maximum(low, 0.5)), 0.0)

@@ -1,11 +1,11 @@
 """The check of a net's answers, which every net meets before it is attacked, Keras or not."""
 
+from __future__ import annotations
+
 import weakref
 
-import numpy as np
-import tensorflow as tf
-
 from wca_tf.core.errors import InputError, NonFiniteError
+from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import make_seed
 from wca_tf.nets.targets import Target, answers_alike, has_noise
 

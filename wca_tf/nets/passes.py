@@ -4,11 +4,14 @@ A pass is one image through the net once: forward, or backward. The counters are
 They have names in place of Python objects: a tf.Variable made under a tf.distribute strategy would be distributed.
 """
 
+from __future__ import annotations
+
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from wca_tf.core.lazily import tf
 
 FORWARD, BACKWARD = "forward", "backward"
 TURN, IN_PLAY = "turn", "in_play"  # of a cascade: which of its attacks runs, and the images that are not lost
@@ -36,14 +39,14 @@ class Passes(NamedTuple):
     forward: float
     backward: float
 
-    def since(self, earlier: "Passes") -> "Passes":
+    def since(self, earlier: Passes) -> Passes:
         return Passes(self.forward - earlier.forward, self.backward - earlier.backward)
 
     @property
     def total(self) -> float:
         return self.forward + self.backward
 
-    def over(self, images: int) -> "Passes":
+    def over(self, images: int) -> Passes:
         return Passes(self.forward / images, self.backward / images)
 
 
@@ -129,7 +132,7 @@ def counted(
         outputs = function(images, *others)
         if not _tracing.counted:
             passes = passes_of(images, *others) if passes_of else tf.shape(images)[0]
-            shape, outputs = outputs.shape, _count(outputs, passes)
+            shape, outputs = outputs.shape, _count_graph()(outputs, passes)
             outputs.set_shape(shape)
         _tracing.counted = True
         return outputs
@@ -137,8 +140,12 @@ def counted(
     return call
 
 
-# A graph of its own for each shape: TensorFlow keeps every graph that has a custom gradient, and would keep the net's.
-@tf.function(jit_compile=False, autograph=False)
+@functools.cache
+def _count_graph() -> Any:
+    # A graph of its own for each shape: TensorFlow keeps every graph with a custom gradient, and would keep the net's.
+    return tf.function(_count, jit_compile=False, autograph=False)
+
+
 def _count(outputs: tf.Tensor, passes: tf.Tensor) -> tf.Tensor:
     """Return `outputs`, and add to the counters, now and when a gradient comes back."""
 

@@ -3,13 +3,14 @@
 Shapes: B batch, H W channels of images in [0, 1], S draws, C classes.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import tf
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets import passes
 
@@ -78,7 +79,7 @@ class RandomNetTarget:
         """Whether `logits_with_moments` can be called."""
         return self._moments_of_draws is not None
 
-    def starting_at(self, first: int | tf.Tensor) -> "RandomNetTarget":
+    def starting_at(self, first: int | tf.Tensor) -> RandomNetTarget:
         part = copy.copy(self)
         part._first_draw = first
         return part
@@ -130,7 +131,7 @@ class RandomNetTarget:
         logits = tf.reshape(logits, [whole, *tf.unstack(tf.shape(logits)[2:])])
         return tf.concat([logits, several(seeds[whole:])], axis=0) if whole < draws else logits
 
-    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> "RandomNetTarget":
+    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> RandomNetTarget:
         """Return the net under one draw. `indices` is ignored: each call gives the numbers of its images."""
         first, same = self._first_draw, copy.copy(self)
 
@@ -146,7 +147,7 @@ class RandomNetTarget:
         at_once = max(self.draws_per_pass, REPEATS_PER_PASS)
         return RandomNetTarget(lambda images, _: fixed(images), at_once, noise_free, repeated, self.own_draws)
 
-    def averaged(self, draws: int) -> "RandomNetTarget":
+    def averaged(self, draws: int) -> RandomNetTarget:
         """Return the net that answers with the mean logits of `draws` draws, each of which costs a pass."""
 
         def mean_logits(images: tf.Tensor, seed: tf.Tensor, indices: tf.Tensor | None = None) -> tf.Tensor:

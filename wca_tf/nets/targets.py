@@ -3,16 +3,17 @@
 Shapes: B batch, H W channels of images in [0, 1], F features, S draws, C classes, D width of the noise.
 """
 
+from __future__ import annotations
+
 import copy
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
-import tensorflow as tf
 from typing_extensions import TypeIs
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import covariance
 from wca_tf.nets import passes
@@ -64,10 +65,10 @@ class Target(Protocol):
                 set of draws for all images.
         """
 
-    def starting_at(self, first: int | tf.Tensor) -> "Target":
+    def starting_at(self, first: int | tf.Tensor) -> Target:
         """Return the same net with draws of its own for each `first`: parts of a mean over draws then share no draw."""
 
-    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> "Target":
+    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> Target:
         """Return the deterministic net that this net is under one draw, which `seed` decides.
 
         A `seed` that is a tf.Variable is read each time the net is called. One net and its graphs can then stand for
@@ -143,7 +144,7 @@ class HeadNoiseTarget:
             return scale
         return tf.transpose(tf.linalg.qr(tf.transpose(scale)).r)
 
-    def starting_at(self, first: int | tf.Tensor) -> "HeadNoiseTarget":
+    def starting_at(self, first: int | tf.Tensor) -> HeadNoiseTarget:
         part = copy.copy(self)
         part._first_draw = first
         return part
@@ -166,7 +167,7 @@ class HeadNoiseTarget:
         noise = tf.matmul(draw, scale, transpose_b=True)
         return mean + tf.transpose(tf.gather(noise, places), [1, 0, 2])
 
-    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> "HeadNoiseTarget":
+    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> HeadNoiseTarget:
         def fixed(features: tf.Tensor) -> tf.Tensor:
             # Drawn at each call: a seed that is a tf.Variable may hold another draw's seed by then.
             if indices is not None:
@@ -177,17 +178,17 @@ class HeadNoiseTarget:
 
         return self._with(fixed, lambda scale: 0 * scale, has_noise=False)
 
-    def averaged(self, draws: int) -> "HeadNoiseTarget":
+    def averaged(self, draws: int) -> HeadNoiseTarget:
         """Return the net that answers with the mean logits of `draws` draws: N(mu, K / draws), exactly."""
         return self._with(self.noise_free_logits, lambda scale: scale / math.sqrt(draws), self.has_noise)
 
-    def without_noise(self) -> "HeadNoiseTarget":
+    def without_noise(self) -> HeadNoiseTarget:
         """Return the deterministic net with logits mu."""
         return self._with(self.noise_free_logits, lambda scale: 0 * scale, has_noise=False)
 
     def _with(
         self, head: Callable[[tf.Tensor], tf.Tensor], change: Callable[[tf.Tensor], tf.Tensor], has_noise: bool
-    ) -> "HeadNoiseTarget":
+    ) -> HeadNoiseTarget:
         """Return the net with another head and a changed A."""
 
         def logit_scale(*features: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
-from wca_tf.attacks.run import perturbed
 from wca_tf.core.errors import DivergedError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
@@ -96,7 +95,7 @@ class CatastrophicOverfitting(keras.callbacks.Callback):
         if self.target is None or is_gaussian(self.target):
             return attack(self.target, images, labels, epsilon=self.epsilon, indices=indices).probability_correct
         pixels = to_float(tf.constant(images))
-        attacked = perturbed(attack, self.target, pixels, labels, self.epsilon, indices, seed=0).images
+        attacked = attack.run(self.target, pixels, labels, self.epsilon, indices, seed=0).images
         features, seed = self.target.features(attacked), fold_in(make_seed(0), JUDGING)
         logits = self.target.logits(features, seed, JUDGING_DRAWS, tf.constant(indices))
         correct: np.ndarray = np.argmax(logits, axis=2) == labels

@@ -89,7 +89,7 @@ class TrainConfig(DataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.parsed_defence.check(self)
+        self.parsed_defence.check(self.initial_weights, self._adversarial_flags())
         self._check_adversarial()
         if not self.epochs and not self.initial_weights:
             raise InputError("expected --initial_weights=DIR with --epochs=0, whose net is kept; received no directory")
@@ -107,11 +107,15 @@ class TrainConfig(DataConfig):
     def _check_adversarial(self) -> None:
         """Raise InputError for options of adversarial training that are wrong, or that nothing would use."""
         _ = self.parsed_adversarial_attack, self.parsed_adversarial_epsilon
-        for name in ("adversarial_attack", "adversarial_epsilon"):
-            if self.adversarial == "none" and getattr(self, name) != getattr(TrainConfig, name):
-                raise InputError(f"expected --adversarial=at or ct_at with --{name}; received --adversarial=none")
+        for name in self._adversarial_flags() if self.adversarial == "none" else ():
+            raise InputError(f"expected --adversarial=at or ct_at with --{name}; received --adversarial=none")
         if self.adversarial != "none" and self.parsed_adversarial_epsilon == 0:
             raise InputError("expected --adversarial_epsilon above 0 with --adversarial, received 0")
+
+    def _adversarial_flags(self) -> list[str]:
+        """Return the names of the flags that say which attack adversarial training has, where they are given."""
+        names = ("adversarial_attack", "adversarial_epsilon")
+        return [name for name in names if getattr(self, name) != getattr(TrainConfig, name)]
 
     @functools.cached_property
     def parsed_defence(self) -> Defence:

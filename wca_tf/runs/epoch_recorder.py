@@ -12,8 +12,9 @@ import numpy as np
 from wca_tf.core import files
 from wca_tf.core.errors import DivergedError, InputError
 from wca_tf.distribution.progress import progress_bar
+from wca_tf.nets.model_files import save_model
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
-from wca_tf.runs.model_dir import ModelDirectory, best_line, save_model
+from wca_tf.runs.model_dir import ModelDirectory, best_line
 
 
 class EpochRecorder(keras.callbacks.Callback):

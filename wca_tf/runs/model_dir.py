@@ -23,13 +23,10 @@ import keras
 
 from wca_tf import __version__
 from wca_tf.core import files
-from wca_tf.core.errors import InputError, UnnamedModuleError, one_line
-from wca_tf.core.keras_graph import all_layers
+from wca_tf.core.errors import InputError
 from wca_tf.core.options import options_of
 from wca_tf.core.own_modules import (
     check_imported,
-    import_classes,
-    import_modules,
     is_imported,
     module_of,
     modules_in,
@@ -38,9 +35,8 @@ from wca_tf.core.own_modules import (
 from wca_tf.core.paths import expand_user
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
-from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.inference_copy import inference_copy
+from wca_tf.nets.model_files import BEST, load_for_inference
 from wca_tf.runs.catastrophic_overfitting import METRIC as ROBUST_METRIC
 from wca_tf.runs.config import TrainConfig
 
@@ -80,7 +76,7 @@ class ModelDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config = self.path / "config.json"
-        self.best = self.path / "model.keras"
+        self.best = self.path / BEST
         self.last = self.path / "last.keras"
         self.backup = self.path / "backup" / "latest.keras"
         self.metrics = self.path / "metrics.jsonl"
@@ -216,18 +212,13 @@ class ModelDirectory:
     def load_best(self, modules: Iterable[str] = ()) -> StochasticClassifier:
         """Return the net of the best epoch as it answers.
 
-        A net with Lipschitz features that trained in bfloat16 answers in float32, in which its constant holds.
-
         Args:
             modules: as for `load_model`.
 
         Raises:
             InputError: as `load_model`.
         """
-        model = load_model(self.best, modules)
-        lipschitz = isinstance(model, BottleneckNet) and model.lipschitz_bottleneck
-        lowered = lipschitz and any(layer.compute_dtype != "float32" for layer in all_layers(model.backbone))
-        return inference_copy(model, "float32") if lowered else model
+        return load_for_inference(self.best, modules)
 
     def write_metrics(self, lines: list[dict[str, float]]) -> None:
         """Write metrics.jsonl, a line for each epoch."""
@@ -256,40 +247,6 @@ def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
     """
     metric = next((name for name in SELECTION_METRICS if all(name in line for line in lines)), "epoch")
     return max(lines, key=lambda line: line[metric])
-
-
-def save_model(model: StochasticClassifier, path: Path) -> None:
-    """Write a `.keras` file, with the optimizer's state and the random stream's, atomically."""
-    files.write_atomically(path, model.save)
-
-
-def load_model(path: str | Path, modules: Iterable[str] = ()) -> StochasticClassifier:
-    """Read a `.keras` file.
-
-    Args:
-        path: the file. It imports nothing but modules of this package and of Keras.
-        modules: modules of your own, with classes that the file needs. They are imported first.
-
-    Raises:
-        InputError: the file is absent or truncated, has no `StochasticClassifier`, or needs a module that is neither
-            imported nor among `modules`; or one of these cannot be imported.
-    """
-    import_modules(modules)
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"expected a trained model {path}: there is none")
-    try:
-        import_classes(path)
-        model = keras.models.load_model(path)
-    except UnnamedModuleError:
-        raise
-    except Exception as error:  # Keras passes on any error of its zip, JSON and HDF5 readers
-        raise InputError(
-            f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
-        ) from None
-    if not isinstance(model, StochasticClassifier):
-        raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
-    return model
 
 
 def versions() -> dict[str, str]:

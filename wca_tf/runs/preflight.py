@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from wca_tf.attacks import Attack
-from wca_tf.attacks.gradient_attacks import Transfer
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
 from wca_tf.runs.config import TrainConfig

@@ -36,12 +36,12 @@ from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.loss_terms import LipschitzMargin
+from wca_tf.nets.model_files import load_model
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder, TrainingProgress
-from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory, load_model
+from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory
 from wca_tf.runs.optimizer import compile_model
-from wca_tf.runs.transfer_source import with_source
 
 MAX_FAST_STEPS = 2  # an attack of so few gradient steps in training may lead to catastrophic overfitting
 ADAPTED = 5000  # the number of training images that layers of a backbone adapt to
@@ -171,7 +171,7 @@ def _margin_of(config: TrainConfig, model: StochasticClassifier) -> LipschitzMar
 
 def _attack_of_training(config: TrainConfig) -> BallAttack:
     """Return the attack of adversarial training, with the net that it transfers from, if any."""
-    return cast(BallAttack, with_source(config.parsed_adversarial_attack))
+    return cast(BallAttack, config.parsed_adversarial_attack.loaded())
 
 
 def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:

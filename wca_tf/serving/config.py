@@ -1,10 +1,13 @@
 """The configuration of an export: frozen, checked on construction, and free of TensorFlow."""
 
 import dataclasses
+from pathlib import Path
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import check_options, flag
 from wca_tf.data.config import MAX_PIXELS_HELP
+
+MANIFEST = Path("assets.extra", "manifest.json")  # of an exported version
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,12 +28,11 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import same_in_all_calls
 from wca_tf.runs.model_dir import ModelDirectory, versions
 from wca_tf.serving import warm_up
-from wca_tf.serving.config import ExportConfig
+from wca_tf.serving.config import MANIFEST, ExportConfig
 from wca_tf.serving.signatures import MAX_SAMPLES, Signatures
 from wca_tf.serving.versions import new_version
 
 SCHEMA = 2
-MANIFEST = Path("assets.extra", "manifest.json")
 NOISE_POLICY = (
     "a fresh draw for every {whom}, from a generator that each process seeds anew; no random state is in these files, "
     "and no request can set one"

@@ -22,8 +22,9 @@ from wca_tf.data.sources import load_examples
 from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.experiments.run import Run
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import ModelDirectory, save_model
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import new_model
 
 OPTIONS = ("filters", "strides", "padding", "use_bias", "momentum", "epsilon", "activation", "scale")

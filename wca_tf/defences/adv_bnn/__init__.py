@@ -1,43 +1,16 @@
 """Adv-BNN: a Bayesian net, whose weights are Gaussian, trained by variational inference on attacked images."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
 from wca_tf.defences.defence import Defence, NetRequest
-from wca_tf.nets.backbones.layer_factory import LayersWith
-
-if TYPE_CHECKING:
-    import keras
-
-    from wca_tf.defences.adv_bnn.net import BayesianNet
-
-
-class BayesianLayers(LayersWith):
-    """The layers of a backbone, with Gaussian weights in all convolutions and batch normalisations.
-
-    Args:
-        precision: as for `LayerFactory`.
-        noise: the arguments of the layers' noise.
-    """
-
-    def __init__(self, precision: str, noise: dict[str, Any]) -> None:
-        from wca_tf.defences.adv_bnn.layers import bayesian_convolution
-
-        super().__init__(precision, convolution=functools.partial(bayesian_convolution, **noise))
-        self.noise = noise
-
-    def batch_normalisation(self, inputs: "keras.KerasTensor") -> "keras.KerasTensor":
-        from wca_tf.defences.adv_bnn.layers import BayesianAffine
-        from wca_tf.nets.backbones.batch_normalization import BatchNormalization
-
-        normalised = BatchNormalization(momentum=0.9, epsilon=1e-5, scale=False, center=False, dtype=self.precision)(
-            inputs
-        )
-        return BayesianAffine(**self.noise)(normalised)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,22 +28,20 @@ class AdvBNN(Defence):
         "image", "weights for each image, or one draw for all images (the authors' code)", choices=("image", "batch")
     )
 
-    def build(self, request: NetRequest) -> "BayesianNet":
-        from wca_tf.defences.adv_bnn.layers import BayesianDense, kernel_initializer
-        from wca_tf.defences.adv_bnn.net import BayesianNet
-
+    def build(self, request: NetRequest) -> keras.Model:
+        net = self.load(".net")
         if request.num_train_examples < 1:
             raise InputError("expected num_train_examples in the NetRequest of adv_bnn, received 0")
         noise: dict[str, Any] = {"log_deviation": math.log(self.deviation), "scope": self.scope}
-        backbone = request.make_backbone(functools.partial(BayesianLayers, noise=noise))
-        classifier = BayesianDense(
+        backbone = request.make_backbone(functools.partial(net.BayesianLayers, noise=noise))
+        classifier = net.BayesianDense(
             request.num_classes,
-            kernel_initializer=kernel_initializer(),
+            kernel_initializer=net.kernel_initializer(),
             dtype="float32",
             name="classifier",
             **noise,
         )
-        return BayesianNet(
+        return net.BayesianNet(
             backbone,
             classifier=classifier,
             prior_deviation=self.prior_deviation,

@@ -1,11 +1,22 @@
 """The net of Adv-BNN (Liu et al., ICLR 2019)."""
 
+import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from wca_tf.defences.adv_bnn.layers import (
+    BayesianAffine,
+    BayesianDense,
+    bayesian_convolution,
+    kernel_initializer,
+)
+from wca_tf.nets.backbones.batch_normalization import BatchNormalization
+from wca_tf.nets.backbones.layer_factory import LayersWith
 from wca_tf.nets.noisy_net import NoisyNet
+
+__all__ = ["BayesianDense", "BayesianLayers", "BayesianNet", "kernel_initializer"]
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -40,3 +51,22 @@ class BayesianNet(NoisyNet):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "prior_deviation": self.prior_deviation, "kl_weight": self.kl_weight}
+
+
+class BayesianLayers(LayersWith):
+    """The layers of a backbone, with Gaussian weights in all convolutions and batch normalisations.
+
+    Args:
+        precision: as for `LayerFactory`.
+        noise: the arguments of the layers' noise.
+    """
+
+    def __init__(self, precision: str, noise: dict[str, Any]) -> None:
+        super().__init__(precision, convolution=functools.partial(bayesian_convolution, **noise))
+        self.noise = noise
+
+    def batch_normalisation(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        normalised = BatchNormalization(momentum=0.9, epsilon=1e-5, scale=False, center=False, dtype=self.precision)(
+            inputs
+        )
+        return BayesianAffine(**self.noise)(normalised)

@@ -1,16 +1,16 @@
 """CTRW: the normalised image is multiplied by random weights, of learned mean and deviation for each pixel."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
 
+from wca_tf.attacks import BallAttack
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
+from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.defences.defence import Defence, NetRequest
 from wca_tf.nets.backbones.layer_factory import LayersWith
-
-if TYPE_CHECKING:
-    from wca_tf.attacks import BallAttack
-    from wca_tf.defences.ctrw.net import FixedDrawAdversarialTraining, RandomWeightsNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +26,14 @@ class ConstrainedRandomWeights(Defence):
     )
     weight_decay: float = option(5e-4, "l2 on all kernels, M and S, inside the loss", minimum=0)
 
-    def build(self, request: NetRequest) -> "RandomWeightsNet":
-        from wca_tf.defences.ctrw.net import RandomPixelWeights, RandomWeightsNet
-
-        weights = functools.partial(RandomPixelWeights, self.min_deviation, self.scope)
+    def build(self, request: NetRequest) -> keras.Model:
+        net = self.load(".net")
+        weights = functools.partial(net.RandomPixelWeights, self.min_deviation, self.scope)
         backbone = request.make_backbone(functools.partial(LayersWith, images=weights))
-        return RandomWeightsNet(backbone, weight_decay=self.weight_decay, **request.arguments())
+        return net.RandomWeightsNet(backbone, weight_decay=self.weight_decay, **request.arguments())
 
-    def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "FixedDrawAdversarialTraining":
-        from wca_tf.defences.ctrw.net import FixedDrawAdversarialTraining
-
-        return FixedDrawAdversarialTraining(attack, epsilon, mixed)
+    def adversary(self, attack: BallAttack, epsilon: float, mixed: bool) -> AdversarialTraining:
+        return self.load(".net").FixedDrawAdversarialTraining(attack, epsilon, mixed)
 
 
 DEFENCE = ConstrainedRandomWeights

@@ -1,17 +1,14 @@
 """Learn2Perturb: noise on the output of each block, with a learned size for each feature."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
 
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
 from wca_tf.defences.defence import Defence, NetRequest
 from wca_tf.nets.backbones.layer_factory import LayersWith
-
-if TYPE_CHECKING:
-    import keras
-
-    from wca_tf.defences.l2p.net import Learn2PerturbNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,17 +26,14 @@ class Learn2Perturb(Defence):
     )
     weight_decay: float = option(3e-4, "l2 on all kernels, inside the loss; not on σ", minimum=0)
 
-    def build(self, request: NetRequest) -> "Learn2PerturbNet":
-        from wca_tf.defences.l2p.net import Learn2PerturbNet, LearnedActivationNoise
-
-        noise = functools.partial(LearnedActivationNoise, self.deviation, self.min_deviation, self.scope)
+    def build(self, request: NetRequest) -> keras.Model:
+        net = self.load(".net")
+        noise = functools.partial(net.LearnedActivationNoise, self.deviation, self.min_deviation, self.scope)
         backbone = request.make_backbone(functools.partial(LayersWith, block=noise))
-        return Learn2PerturbNet(backbone, reward=self.reward, weight_decay=self.weight_decay, **request.arguments())
+        return net.Learn2PerturbNet(backbone, reward=self.reward, weight_decay=self.weight_decay, **request.arguments())
 
-    def callbacks(self) -> "list[keras.callbacks.Callback]":
-        from wca_tf.defences.l2p.net import CountEpochs
-
-        return [CountEpochs()]
+    def callbacks(self) -> list[keras.callbacks.Callback]:
+        return [self.load(".net").CountEpochs()]
 
 
 DEFENCE = Learn2Perturb

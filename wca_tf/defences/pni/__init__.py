@@ -1,15 +1,15 @@
 """Parametric noise injection: Gaussian noise on all weights, in learned proportion to their standard deviation."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
 from wca_tf.defences.defence import Defence, NetRequest
 from wca_tf.nets.backbones.layer_factory import LayersWith
-
-if TYPE_CHECKING:
-    from wca_tf.nets.noisy_net import NoisyNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +28,13 @@ class ParametricNoise(Defence):
     )
     weight_decay: float = option(3e-4, "l2 on all kernels, inside the loss; not on α", minimum=0)
 
-    def build(self, request: NetRequest) -> "NoisyNet":
-        from wca_tf.defences.pni.layers import ProportionalConvolution, ProportionalDense
-        from wca_tf.nets.noisy_net import NoisyNet
-
+    def build(self, request: NetRequest) -> keras.Model:
+        layers = self.load(".layers")
         noise: dict[str, Any] = {"amplitude": self.amplitude, "shared_by": self.shared_by, "scope": self.scope}
-        convolution = functools.partial(ProportionalConvolution, **noise)
+        convolution = functools.partial(layers.ProportionalConvolution, **noise)
         backbone = request.make_backbone(functools.partial(LayersWith, convolution=convolution))
-        classifier = ProportionalDense(request.num_classes, dtype="float32", name="classifier", **noise)
-        return NoisyNet(backbone, classifier=classifier, weight_decay=self.weight_decay, **request.arguments())
+        classifier = layers.ProportionalDense(request.num_classes, dtype="float32", name="classifier", **noise)
+        return layers.NoisyNet(backbone, classifier=classifier, weight_decay=self.weight_decay, **request.arguments())
 
 
 DEFENCE = ParametricNoise

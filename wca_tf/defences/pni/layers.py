@@ -5,7 +5,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.noisy_weights import NoisyConvolution, NoisyDense, NoisyWeights
+
+__all__ = ["NoisyNet", "ProportionalConvolution", "ProportionalDense"]
 
 
 class ProportionalNoise(NoisyWeights):

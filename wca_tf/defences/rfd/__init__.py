@@ -1,14 +1,14 @@
 """Randomised features: noise on the last features of a net at test time alone."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import TYPE_CHECKING
 
+from wca_tf.attacks import BallAttack
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
+from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.defences.defence import Defence, NetRequest
-
-if TYPE_CHECKING:
-    from wca_tf.attacks import BallAttack
-    from wca_tf.defences.rfd.net import NoiseFreeAdversarialTraining, RandomFeatureNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +21,8 @@ class RandomFeatures(Defence):
     deviation: float = option(1.0, "ν, the standard deviation of the noise on each feature", minimum=0)
     feature_dim: int = option(32, "D, width of the bottleneck, as of defence none")
 
-    def build(self, request: NetRequest) -> "RandomFeatureNet":
-        from wca_tf.defences.rfd.net import RandomFeatureNet
-
-        return RandomFeatureNet(
+    def build(self, request: NetRequest) -> keras.Model:
+        return self.load(".net").RandomFeatureNet(
             request.make_backbone(),
             deviation=self.deviation,
             feature_dim=self.feature_dim,
@@ -32,10 +30,8 @@ class RandomFeatures(Defence):
             **request.arguments(),
         )
 
-    def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "NoiseFreeAdversarialTraining":
-        from wca_tf.defences.rfd.net import NoiseFreeAdversarialTraining
-
-        return NoiseFreeAdversarialTraining(attack, epsilon, mixed)
+    def adversary(self, attack: BallAttack, epsilon: float, mixed: bool) -> AdversarialTraining:
+        return self.load(".net").NoiseFreeAdversarialTraining(attack, epsilon, mixed)
 
 
 DEFENCE = RandomFeatures

@@ -1,14 +1,13 @@
 """SE-SNN, simple and effective stochastic neural networks: features with noise whose size depends on the image."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
 from wca_tf.defences.defence import Defence, NetRequest
-
-if TYPE_CHECKING:
-    from wca_tf.defences.se_snn.net import SESNNNet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +22,8 @@ class SESNN(Defence):
     target_deviation: float = option(16.0, "e^b: the loss is 0 where σ is at least this")
     shift: float = option(5.0, "σ = softplus(output − shift): how small σ starts", minimum=0)
 
-    def build(self, request: NetRequest) -> "SESNNNet":
-        from wca_tf.defences.se_snn.net import SESNNNet
-
-        return SESNNNet(
+    def build(self, request: NetRequest) -> keras.Model:
+        return self.load(".net").SESNNNet(
             request.make_backbone(),
             feature_dim=self.feature_dim,
             entropy_weight=self.entropy_weight,

@@ -10,6 +10,8 @@ from wca_tf.core.keras_graph import calls_in
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
 
+__all__ = ["ActivationNoise", "SmoothedNet"]
+
 
 @keras.saving.register_keras_serializable("wca_tf")
 class SmoothedNet(NoisyNet):

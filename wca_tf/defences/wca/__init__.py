@@ -1,17 +1,14 @@
 """WCA-Net: learned noise before the classifier, trained to align with the classifier's weights."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import keras
 from wca_tf.core.options import option
 from wca_tf.defences.defence import BACKBONE_DECAY, Defence, NetRequest
-
-if TYPE_CHECKING:
-    import keras
-
-    from wca_tf.defences.wca.net import WCANet
-    from wca_tf.runs.config import TrainConfig
 
 MIN_BOUND = 1e-3  # the least bound of a constraint
 
@@ -57,10 +54,8 @@ class WCA(LearnedNoise):
     features: str = option("free", "normalised: features are scaled to length 10", choices=("free", "normalised"))
     noise_alone: bool = option(False, "train the noise alone, on the net of --initial_weights (paper, E3)")
 
-    def build(self, request: NetRequest) -> "WCANet":
-        from wca_tf.defences.wca.net import WCANet
-
-        return WCANet(
+    def build(self, request: NetRequest) -> keras.Model:
+        return self.load(".net").WCANet(
             request.make_backbone(),
             feature_dim=self.feature_dim,
             covariance=self.covariance,
@@ -74,17 +69,16 @@ class WCA(LearnedNoise):
             **request.arguments(),
         )
 
-    def callbacks(self) -> "list[keras.callbacks.Callback]":
+    def callbacks(self) -> list[keras.callbacks.Callback]:
         """Return the projections of the constraint: of the noise, and of W unless the noise trains alone."""
         if self.regularizer == "penalty":
             return []
-        from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint
+        constraints = self.load(".constraints")
+        noise = constraints.CovarianceConstraint(self.max_variance)
+        return [noise] if self.noise_alone else [constraints.WeightNormConstraint(self.max_weight_norm), noise]
 
-        noise = CovarianceConstraint(self.max_variance)
-        return [noise] if self.noise_alone else [WeightNormConstraint(self.max_weight_norm), noise]
-
-    def check(self, config: "TrainConfig") -> None:
-        if self.noise_alone and not config.initial_weights:
+    def check(self, initial_weights: str, adversarial: Sequence[str]) -> None:
+        if self.noise_alone and not initial_weights:
             raise InputError(
                 "expected --initial_weights=DIR with the trained net that gets the noise; received no directory"
             )

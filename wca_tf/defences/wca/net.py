@@ -137,7 +137,7 @@ class WCANet(BottleneckNet):
         return {"common_noise_share": covariance.common_noise_share(self.logit_scale)}
 
     def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        from wca_tf.defences.wca.report import noise_section
+        from wca_tf.defences.wca.report import noise_section  # until it is a measure
 
         return [noise_section(self, examples, z_margins, average_draws)]
 

@@ -9,11 +9,11 @@ import tensorflow as tf
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.evaluation.intervals import percent
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.evaluation.report.sections import Panel, ReportSection
 from wca_tf.gaussian import covariance, margins
+from wca_tf.gaussian.intervals import percent
 
 IMAGES_AT_A_TIME = 100
 # What each form of the alignment term rewards noise along.

@@ -3,20 +3,17 @@
 It helps to understand published numbers. docs/paper.md lists the differences and their effects.
 """
 
-import dataclasses
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wca_tf.attacks import BallAttack
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import keras
 from wca_tf.defences.defence import NetRequest
 from wca_tf.defences.wca import LearnedNoise
-
-if TYPE_CHECKING:
-    import keras
-
-    from wca_tf.attacks import BallAttack
-    from wca_tf.defences.wca_official.net import WCAOfficialNet
-    from wca_tf.nets.classifier import Adversary
-    from wca_tf.runs.config import TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +26,11 @@ class WCAOfficial(LearnedNoise):
     source = "the authors' code, github.com/peustr/WCA-net"
     protocol = "pgd"
 
-    def build(self, request: NetRequest) -> "WCAOfficialNet":
-        from wca_tf.defences.wca_official.net import WCAOfficialNet
-
+    def build(self, request: NetRequest) -> keras.Model:
         arguments = request.arguments()
         if request.image_shape[-1] == 1:  # the authors feed grey images as they are
             arguments |= {"pixel_mean": (0.0,), "pixel_std": (1.0,)}
-        return WCAOfficialNet(
+        return self.load(".net").WCAOfficialNet(
             request.make_backbone(),
             feature_dim=self.feature_dim,
             covariance=self.covariance,
@@ -44,30 +39,28 @@ class WCAOfficial(LearnedNoise):
             **arguments,
         )
 
-    def callbacks(self) -> "list[keras.callbacks.Callback]":
+    def callbacks(self) -> list[keras.callbacks.Callback]:
         """Return the authors' projections, for the constraint; no callbacks for the penalty."""
         if self.regularizer == "penalty":
             return []
-        from wca_tf.defences.wca.constraints import CovarianceConstraint
-        from wca_tf.defences.wca_official.constraints import OFFICIAL_VARIANCES, ClippedRawVariance, UnitNormWeights
+        constraints = self.load(".constraints")
+        smallest, largest = constraints.OFFICIAL_VARIANCES
+        if self.covariance == "isotropic":
+            noise = constraints.ClippedRawVariance()
+        else:
+            noise = constraints.CovarianceConstraint(largest, smallest)
+        return [constraints.UnitNormWeights(), noise]
 
-        smallest, largest = OFFICIAL_VARIANCES
-        isotropic = self.covariance == "isotropic"
-        return [UnitNormWeights(), ClippedRawVariance() if isotropic else CovarianceConstraint(largest, smallest)]
-
-    def adversary(self, attack: "BallAttack", epsilon: float, mixed: bool) -> "Adversary":
+    def adversary(self, attack: BallAttack, epsilon: float, mixed: bool) -> Callable[..., Any]:
         """Return the authors' adversary, whatever `attack` and `epsilon` are."""
-        from wca_tf.defences.wca_official.adversarial import official_adversary
+        return self.load(".adversarial").official_adversary(mixed)
 
-        return official_adversary(mixed)
-
-    def adversary_text(self, config: "TrainConfig") -> str:
+    def adversary_text(self, attack: str, epsilon: str) -> str:
         return "the PGD of the authors' code at ε = 0.03"
 
-    def check(self, config: "TrainConfig") -> None:
-        for name in ("adversarial_attack", "adversarial_epsilon"):
-            if getattr(config, name) != getattr(type(config), name):
-                raise InputError(f"expected no --{name} with --defence=wca_official, which has its own; received one")
+    def check(self, initial_weights: str, adversarial: Sequence[str]) -> None:
+        for name in adversarial:
+            raise InputError(f"expected no --{name} with --defence=wca_official, which has its own; received one")
 
 
 DEFENCE = WCAOfficial

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from wca_tf.attacks.gradient_attacks import ProjectedGradient
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget
 

@@ -5,6 +5,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.defences.wca.constraints import CovarianceConstraint
+
+__all__ = ["OFFICIAL_VARIANCES", "ClippedRawVariance", "CovarianceConstraint", "UnitNormWeights"]
+
 OFFICIAL_VARIANCES = (0.1, 1.0)  # the least and the largest in the authors' code (peustr/A2SNN, commit cc1f920)
 
 

@@ -20,8 +20,6 @@ from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.intervals import Number, mean_with_interval, percent
-from wca_tf.evaluation.judging import QUERIES, Judgement
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.smoothing_votes import smoothing_rows
 from wca_tf.evaluation.outcomes import Outcome
@@ -36,7 +34,9 @@ from wca_tf.gaussian.certificates import (
     quantile_from_below,
     union_certificate,
 )
+from wca_tf.gaussian.intervals import Number, mean_with_interval, percent
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.judge import QUERIES, Judgement
 from wca_tf.nets.targets import HeadNoiseTarget
 
 CERTIFICATES_ALGORITHM = 5  # increase it with every change of the numbers: stored results are made again

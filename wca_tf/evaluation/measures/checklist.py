@@ -16,7 +16,6 @@ from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.judging import JUDGING_ALGORITHM
 from wca_tf.evaluation.measures.criteria import (
     ADAPTIVE,
     CRITERIA,
@@ -44,6 +43,7 @@ from wca_tf.evaluation.measures.planted_examples import (
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks
+from wca_tf.nets.judge import JUDGING_ALGORITHM
 from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise, is_gaussian
 
 # Increase it with every change of the checks. A stored list with another number is made again.

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from wca_tf.attacks import parse_attack
-from wca_tf.evaluation.intervals import percent
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
+from wca_tf.gaussian.intervals import percent
 
 # A mean of P(correct) counts as lower if it is lower by more than this many images, of the hundred or fewer tested.
 IMAGES_LOWER = 2

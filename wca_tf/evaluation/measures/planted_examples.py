@@ -16,19 +16,20 @@ import tensorflow as tf
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradient_attacks import CarliniWagner, ProjectedGradient, Transfer
-from wca_tf.attacks.query_attacks import NPixel, RandomSampling
-from wca_tf.attacks.radii import norms_of
-from wca_tf.attacks.run import check_gradient, perturbed
+from wca_tf.attacks.carlini_wagner import CarliniWagner
+from wca_tf.attacks.n_pixel import NPixel
+from wca_tf.attacks.pgd import ProjectedGradient
+from wca_tf.attacks.random_sampling import RandomSampling
+from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.seeds import make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.distribution.progress import progress_bar
-from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.judging import JUDGING_ALGORITHM
+from wca_tf.evaluation.config import EvaluateConfig, norms_of
 from wca_tf.evaluation.measures.criteria import NEEDED
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.planted_net import PlantedNet, Reach, Surroundings
+from wca_tf.nets.judge import JUDGING_ALGORITHM
 from wca_tf.nets.targets import AnyTarget, answers_alike, is_gaussian
 
 PLANTED_ALGORITHM = 3  # increase it with every change of the test: stored results are made again
@@ -223,7 +224,7 @@ def _look(attack: Attack, surroundings: Surroundings, norm: str, epsilon: float)
     if planted is None:
         return None
     index, wanted = np.array([surroundings.index]), np.array([1]) if attack.targeted else None
-    made = perturbed(attack, net.target, image, CLEAN_CLASS, epsilon, index, surroundings.seed, wanted)
+    made = attack.run(net.target, image, CLEAN_CLASS, epsilon, index, surroundings.seed, wanted)
     zero = _has_zero_gradient(attack, net, image, surroundings.seed, wanted)
     hidden = zero is True and _has_zero_gradient(NEVER_SATURATES, net, image, surroundings.seed) is False
     return _Look(_is_error(attack, net, made.images, image, planted), zero, hidden)
@@ -236,7 +237,7 @@ def _has_zero_gradient(
 
     Return `None` for an attack without gradients.
     """
-    found = check_gradient(attack, net.target, image, CLEAN_CLASS, seed, wanted)
+    found = attack.check_gradient(net.target, image, CLEAN_CLASS, seed, wanted)
     return None if found is None else bool(found.zero[0])
 
 

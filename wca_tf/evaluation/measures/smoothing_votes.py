@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.radii import Radius
-from wca_tf.attacks.sharding import graph_of_target
 from wca_tf.core import files
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.distribution.progress import progress_bar
-from wca_tf.evaluation.intervals import mean_with_interval
 from wca_tf.evaluation.measures.measure import Evaluation
+from wca_tf.gaussian.intervals import mean_with_interval
 from wca_tf.gaussian.smoothing import ALPHA, SELECTION_DRAWS, certified_radius
+from wca_tf.nets.graphs import graph_of_target
 from wca_tf.nets.targets import AnyTarget
 
 # The number of images that are certified: each takes as many passes as all of an attack's images together.

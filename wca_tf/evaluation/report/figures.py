@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from wca_tf.evaluation.intervals import Number, mean_with_interval
+from wca_tf.gaussian.intervals import Number, mean_with_interval
 
 # A placeholder for the colour of the page's text, light or dark.
 INK = "#123456"

@@ -14,12 +14,11 @@ from markupsafe import Markup
 from wca_tf.core import files
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
-from wca_tf.evaluation.intervals import distance_text, percent
 from wca_tf.evaluation.measures.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
 from wca_tf.evaluation.report.sections import ReportSection
-from wca_tf.runs.config import TrainConfig
+from wca_tf.gaussian.intervals import distance_text, percent
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Characters that reorder or hide the characters around them.
@@ -135,10 +134,16 @@ def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
         "norms": sorted({attack["config"].get("norm", "linf") for attack in results["attacks"] if attack["epsilon"]}),
         "num_classes": len(examples.class_names),
         "image_shape": " × ".join(map(str, examples.image_shape)),
-        "adversary": parse_defence(training["defence"]).adversary_text(TrainConfig(**training)) if training else "",
+        "adversary": _adversary_text(training) if training else "",
         "train_command": commands.train_command(results),
         "evaluate_commands": commands.evaluate_commands(results),
     }
+
+
+def _adversary_text(training: dict[str, Any]) -> str:
+    """Return the attack of adversarial training as a text, from the training's flags."""
+    defence = parse_defence(training["defence"])
+    return defence.adversary_text(training["adversarial_attack"], training["adversarial_epsilon"])
 
 
 def _figures(results: dict[str, Any], outcomes: list[Outcome], examples: Examples) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import numpy as np
 from markupsafe import Markup
 
 from wca_tf.data.examples import Examples
-from wca_tf.evaluation.intervals import FEW_PARTS, Number, percent
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.figures import Stroke
+from wca_tf.gaussian.intervals import FEW_PARTS, Number, percent
 
 MAX_QUERIES = 1000
 NORM_NAMES = {"linf": "l∞", "l2": "l2"}

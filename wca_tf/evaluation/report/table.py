@@ -3,7 +3,7 @@
 import html
 from typing import Any
 
-from wca_tf.evaluation.intervals import distance_text, percent
+from wca_tf.gaussian.intervals import distance_text, percent
 
 COLUMNS = (
     "attack",

@@ -1,14 +1,14 @@
 """Feature extractors by name. Each builder is in a separate module, which is imported when it is first used."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.lazily import keras
 from wca_tf.nets.backbones.layer_factory import LayerFactory
-
-if TYPE_CHECKING:
-    import keras
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -48,7 +48,7 @@ def build_backbone(
     image_shape: tuple[int, int, int],
     precision: str = "float32",
     layers: Callable[[str], LayerFactory] = LayerFactory,
-) -> "keras.Model":
+) -> keras.Model:
     """Return a Keras model [B, H, W, channels] -> [B, features].
 
     Args:

@@ -1,13 +1,14 @@
 """LayerFactory, which makes the layers of a backbone, and LayersWith, which puts layers of a defence among them.
 
-Importing this module does not import TensorFlow.
+TensorFlow loads when a layer is made.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-if TYPE_CHECKING:
-    import keras
+from collections.abc import Callable
+from typing import Any
+
+from wca_tf.core.lazily import keras
 
 
 class LayerFactory:
@@ -23,25 +24,23 @@ class LayerFactory:
     def __init__(self, precision: str = "float32") -> None:
         self.precision = precision
 
-    def images(self, images: "keras.KerasTensor") -> "keras.KerasTensor":
+    def images(self, images: keras.KerasTensor) -> keras.KerasTensor:
         """Return the input of the first layer, made from the normalised images."""
         return images
 
     def convolution(
-        self, inputs: "keras.KerasTensor", filters: int, kernel_size: int, **options: Any
-    ) -> "keras.KerasTensor":
+        self, inputs: keras.KerasTensor, filters: int, kernel_size: int, **options: Any
+    ) -> keras.KerasTensor:
         """Return the output of a convolution; `options` are those of `keras.layers.Conv2D`."""
-        import keras
-
         return keras.layers.Conv2D(filters, kernel_size, dtype=self.precision, **options)(inputs)
 
-    def batch_normalisation(self, inputs: "keras.KerasTensor") -> "keras.KerasTensor":
+    def batch_normalisation(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         """Return the output of a batch normalisation with PyTorch's constants."""
-        from wca_tf.nets.backbones.batch_normalization import BatchNormalization
+        from wca_tf.nets.backbones.batch_normalization import BatchNormalization  # it derives from Keras's
 
         return BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=self.precision)(inputs)
 
-    def block(self, features: "keras.KerasTensor") -> "keras.KerasTensor":
+    def block(self, features: keras.KerasTensor) -> keras.KerasTensor:
         """Return the output of a block before its activation. The block is a residual sum or a plain convolution."""
         return features
 
@@ -59,22 +58,22 @@ class LayersWith(LayerFactory):
     def __init__(
         self,
         precision: str,
-        images: "Callable[[], keras.layers.Layer] | None" = None,
-        convolution: "Callable[..., keras.layers.Layer] | None" = None,
-        block: "Callable[[], keras.layers.Layer] | None" = None,
+        images: Callable[[], keras.layers.Layer] | None = None,
+        convolution: Callable[..., keras.layers.Layer] | None = None,
+        block: Callable[[], keras.layers.Layer] | None = None,
     ) -> None:
         super().__init__(precision)
         self._images, self._convolution, self._block = images, convolution, block
 
-    def images(self, images: "keras.KerasTensor") -> "keras.KerasTensor":
+    def images(self, images: keras.KerasTensor) -> keras.KerasTensor:
         return self._images()(images) if self._images else images
 
     def convolution(
-        self, inputs: "keras.KerasTensor", filters: int, kernel_size: int, **options: Any
-    ) -> "keras.KerasTensor":
+        self, inputs: keras.KerasTensor, filters: int, kernel_size: int, **options: Any
+    ) -> keras.KerasTensor:
         if not self._convolution:
             return super().convolution(inputs, filters, kernel_size, **options)
         return self._convolution(filters, kernel_size, dtype=self.precision, **options)(inputs)
 
-    def block(self, features: "keras.KerasTensor") -> "keras.KerasTensor":
+    def block(self, features: keras.KerasTensor) -> keras.KerasTensor:
         return self._block()(features) if self._block else features

@@ -4,6 +4,7 @@ import keras
 
 from wca_tf.core.errors import InputError
 from wca_tf.nets.backbones.layer_factory import LayerFactory
+from wca_tf.nets.lipschitz_layers import AOLConvolution, AOLDense, MaxMin, SpaceToDepth
 
 STAGES = (64, 128)  # channels of the maps at a half and a quarter of the image's side
 CONVOLUTIONS = 2  # 3×3, in each stage
@@ -18,8 +19,6 @@ def lipschitz_cnn(image_shape: tuple[int, int, int], layers: LayerFactory) -> ke
     Raises:
         InputError: images whose sides are not multiples of 4; a factory that changes layers.
     """
-    from wca_tf.nets.lipschitz_layers import AOLConvolution, AOLDense, MaxMin, SpaceToDepth
-
     if any(side % 2 ** len(STAGES) for side in image_shape[:2]):
         raise InputError(f"lipschitz_cnn expects images whose sides are multiples of 4, received {image_shape}")
     if type(layers) is not LayerFactory:

@@ -18,7 +18,7 @@ def resnet18_imagenet(image_shape: tuple[int, int, int], layers: LayerFactory) -
             layers itself; KerasCV is not installed.
     """
     try:
-        import keras_cv  # type: ignore[import-untyped]
+        import keras_cv  # type: ignore[import-untyped] # of an extra, which may be absent
     except ModuleNotFoundError:
         raise InputError('resnet18_imagenet needs KerasCV: pip install "wca_tf[imagenet]"') from None
     if type(layers) is not LayerFactory:

@@ -1,8 +1,10 @@
 """The images that an attack perturbs, with their labels, their numbers and the wanted classes."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
-import tensorflow as tf
+from wca_tf.core.lazily import tf
 
 
 class Batch(NamedTuple):
@@ -22,7 +24,7 @@ class Batch(NamedTuple):
     targets: tf.Tensor | None = None
     units: tf.Tensor | None = None
 
-    def take(self, rows: tf.Tensor) -> "Batch":
+    def take(self, rows: tf.Tensor) -> Batch:
         """Return the batch of the images at `rows` [R]."""
         return Batch(*(None if field is None else tf.gather(field, rows) for field in self))
 

@@ -1,24 +1,105 @@
-"""Attacks that are the worst case of several: their options, each declared once. This module is free of TensorFlow."""
+"""Several attacks on the same image; the worst result counts: restarts of PGD, AutoAttack's rand, and `adaptive`."""
 
+from __future__ import annotations
+
+import abc
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from wca_tf.attacks.attack import OBJECTIVES, Round, WorstCase
-from wca_tf.attacks.bounded import Bounded, number_of_rivals
-from wca_tf.attacks.gradient_attacks import EACH_STEP, HALVED, AutoPGD, ProjectedGradient, Transfer
-from wca_tf.attacks.query_attacks import BOUND, Square
+from wca_tf.attacks.attack import BOUND, BallAttack
+from wca_tf.attacks.auto_pgd import HALVED, AutoPGD
+from wca_tf.attacks.gradients import Survival, deciding_draws, survival
+from wca_tf.attacks.objectives import OBJECTIVES, check_objective, num_classes_of
+from wca_tf.attacks.pgd import EACH_STEP, BoundedAscent, ProjectedGradient
+from wca_tf.attacks.square import Square
+from wca_tf.attacks.transfer import Transfer
+from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.nets.batch import Batch, per_image, replace_rows
+from wca_tf.nets.passes import announce
+from wca_tf.nets.targets import Target, has_noise, is_gaussian, open_rows
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from wca_tf.attacks.batch import Batch
-    from wca_tf.nets.targets import Target
-
+RANKING_DRAWS = 8  # that decide the order of classes to aim at
 TARGETED_OBJECTIVES = tuple(objective for objective in OBJECTIVES if objective != "log_error")
 FREE_DRAWS = 50  # the least number of draws of a gradient where draws cost no pass
 OTHER_CLASSES = "number of other classes to aim at, at most"
+
+
+class Round(NamedTuple):
+    """A member of a worst case.
+
+    Attributes:
+        attack: the attack.
+        times: how many times it runs, with other random numbers each time.
+        rivals: 0 to move away from the label; k to run `times` times towards each of k other classes, the class of the
+            largest logit first.
+    """
+
+    attack: BallAttack
+    times: int = 1
+    rivals: int = 0
+
+    @property
+    def passes(self) -> int:
+        """The number of passes of an image that survives: of the attack, one to judge, and one to rank the classes."""
+        return (self.attack.passes + 1 + (self.rivals > 0)) * self.times * max(self.rivals, 1)
+
+
+class WorstCase(BallAttack):
+    """Several rounds of attacks: each image keeps its worst result, and an image that is lost gets no more rounds."""
+
+    algorithm = 4
+
+    bound: float
+
+    @abc.abstractmethod
+    def rounds(self, target: Target | None = None) -> Sequence[Round]:
+        """Return the attacks to run on a target, in this order; without a target, in general."""
+
+    @property
+    def passes(self) -> int:
+        return sum(each.passes for each in self.rounds())
+
+    def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Return the worst of the results of all rounds and the image itself, for each image."""
+        draws = deciding_draws(target, self.eot_samples)
+
+        def survive(images: tf.Tensor, part: Batch) -> Survival:
+            return survival(target, target.features(images), part, make_seed(0), draws)
+
+        worst = batch.images
+        held = survive(worst, batch)
+        first = 0  # the number of the member, each rival counted
+        # One ranking for all: under new draws a class could be aimed at twice, and another never.
+        ranking = fold_in(seed, 0)
+        turn, in_play = 0, tf.constant(0)  # for the progress bar
+        for member, times, rivals in self.rounds(target):
+            for time in tf.range(times * max(rivals, 1)):
+                before, in_play = in_play, tf.math.count_nonzero(held.probability > self.bound, dtype=tf.int32)
+                announce(turn + time, in_play - before)
+                rows = open_rows(target, held.probability > self.bound)
+                if tf.size(rows) > 0:
+                    part, part_seed = batch.take(rows), fold_in(seed, first + time // times, time % times)
+                    aimed = part
+                    if rivals:
+                        aimed = part._replace(targets=likeliest_rivals(target, part, ranking)[:, time // times])
+                    found = member.perturb(target, aimed, epsilon, part_seed)
+                    now, earlier = survive(found, part), held.take(rows)
+                    lower = now.below(earlier) & (earlier.probability > self.bound)
+                    kept = tf.where(per_image(lower), found, tf.gather(worst, rows))
+                    worst = replace_rows(worst, rows, kept)
+                    held = held.replace(rows, now.where(lower, earlier))
+            first += max(rivals, 1)
+            turn += times * max(rivals, 1)
+        announce(turn, -in_play)
+        return worst
+
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
+        for each in self.rounds(target):
+            each.attack.check_target(target, images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +109,7 @@ class RestartedPGD(WorstCase):
     With one start the attack is `ProjectedGradient`: every image is attacked, and no results are compared.
     """
 
-    objective: str = option("ce", "the loss that the steps increase", choices=OBJECTIVES)
+    objective: str = option("ce", "the loss that the steps increase", choices=tuple(OBJECTIVES))
     steps: int = option(10, "number of gradient steps of each start")
     relative_step_size: float = option(0.1, EACH_STEP)
     random_start: bool = option(True, "begin at random in the ball, not at the image")
@@ -45,14 +126,12 @@ class RestartedPGD(WorstCase):
     def passes(self) -> int:
         return self.steps if self.restarts == 1 else super().passes
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
+    def rounds(self, target: Target | None = None) -> Sequence[Round]:
         return [Round(self.once, self.restarts)]
 
     def perturb(
-        self, target: "Target", batch: "Batch", epsilon: "tf.Tensor", seed: "tf.Tensor"
-    ) -> "tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]":
-        from wca_tf.core.seeds import fold_in
-
+        self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor
+    ) -> tf.Tensor | tuple[tf.Tensor, dict[str, tf.Tensor]]:
         if self.restarts == 1:
             # The seed of the first of several starts, so that more starts never make the attack weaker.
             return self.once.perturb(target, batch, epsilon, fold_in(seed, 0, 0))
@@ -67,13 +146,41 @@ class AutoAttackRand(WorstCase):
     rho: float = option(0.75, HALVED, maximum=1)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
+    def rounds(self, target: Target | None = None) -> Sequence[Round]:
         shared = {name: value for name, value in self.options().items() if name != "bound"}
         return [Round(AutoPGD(objective=objective, **shared)) for objective in ("ce", "dlr")]
 
     @property
     def gradient_objective(self) -> str:
         return "ce"  # the objective of its first attack
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded(WorstCase):
+    """Projected gradient on the bounded margin: from the image, from random starts, and towards each other class."""
+
+    algorithm = 1
+
+    steps: int = option(80, "number of gradient steps away from the label, from each start", quick=5)
+    class_steps: int = option(40, "number of gradient steps towards each other class", quick=3)
+    classes: int = option(9, "number of other classes to aim at, at most", quick=2)
+    restarts: int = option(5, "number of starts; the first is the image", quick=2)
+    bound: float = option(0.01, BOUND, minimum=0, maximum=1)
+
+    @property
+    def gradient_objective(self) -> str:
+        return "bounded"
+
+    def rounds(self, target: Target | None = None) -> Sequence[Round]:
+        shared: dict[str, Any] = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
+        ascent = BoundedAscent(steps=self.steps, **shared)
+        rounds = [Round(ascent)]
+        if self.restarts > 1:
+            rounds.append(Round(dataclasses.replace(ascent, random_start=True), self.restarts - 1))
+        rivals = number_of_rivals(self.classes, target)
+        if rivals > 1 and not self.targeted:
+            rounds.append(Round(dataclasses.replace(ascent, steps=self.class_steps), rivals=rivals))
+        return rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +212,7 @@ class Adaptive(WorstCase):
     queries: int = option(1000, "number of queries of Square", quick=30)
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
-        from wca_tf.nets.targets import has_noise, is_gaussian
-
+    def rounds(self, target: Target | None = None) -> Sequence[Round]:
         gaussian = target is None or is_gaussian(target)
         draws = max(self.eot_samples, FREE_DRAWS) if gaussian else self.eot_samples
         shared: dict[str, Any] = {"norm": self.norm, "eot_samples": draws, "targeted": self.targeted}
@@ -141,9 +246,7 @@ class Adaptive(WorstCase):
     def gradient_objective(self) -> str:
         return "margin"  # it never saturates, and every net has it
 
-    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
-        from wca_tf.attacks.objectives import num_classes_of
-
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
         num_classes_of(target, images)
         for each in self.rounds(target):
             if not each.rivals:  # the same attack away from the label is checked
@@ -167,7 +270,7 @@ class MultiTargeted(WorstCase):
     restarts: int = option(1, "number of starts for each class")
     bound: float = option(0.01, BOUND, minimum=0, maximum=1)
 
-    def rounds(self, target: "Target | None" = None) -> Sequence[Round]:
+    def rounds(self, target: Target | None = None) -> Sequence[Round]:
         own = ("classes", "restarts", "bound")
         shared = {name: value for name, value in self.options().items() if name not in own}
         if self.targeted:
@@ -180,8 +283,26 @@ class MultiTargeted(WorstCase):
         of_label = self.objective in ("ce", "ce_exact") and not self.targeted
         return "expected_margin" if of_label else self.objective
 
-    def check_target(self, target: "Target", images: "tf.Tensor") -> None:
-        from wca_tf.attacks.objectives import check_objective, num_classes_of
-
+    def check_target(self, target: Target, images: tf.Tensor) -> None:
         check_objective(self.objective, target, images, targeted=True)
         num_classes_of(target, images)
+
+
+def number_of_rivals(classes: int, target: Target | None) -> int:
+    """Return the number of other classes to aim at: all of the target, `classes` at most."""
+    return min(classes, target.num_classes - 1) if target and target.num_classes else classes
+
+
+def likeliest_rivals(target: Target, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    """Return the classes other than the label of each image, int64 [B, C − 1], the largest logit first.
+
+    The logits are those of the unperturbed images without noise; of a net with noise anywhere, the mean of a few draws.
+    """
+    features = target.features(batch.images)
+    if is_gaussian(target):
+        logits = target.noise_free_logits(features)
+    else:
+        logits = tf.reduce_mean(target.logits(features, seed, RANKING_DRAWS, batch.indices), axis=0)
+    is_label = tf.one_hot(batch.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
+    order = tf.argsort(tf.where(is_label, -tf.constant(math.inf, logits.dtype), logits), direction="DESCENDING")
+    return tf.cast(order[:, :-1], tf.int64)

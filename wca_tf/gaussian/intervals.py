@@ -1,15 +1,17 @@
 """Means over images, with 95 % intervals. The images are a random choice, and may share the draws of their noise."""
 
+from __future__ import annotations
+
 import functools
 import math
+import statistics
 
-import numpy as np
-from scipy import stats
+from wca_tf.core.lazily import np, scipy
 
 JACKKNIFE_GROUPS = 20
 # With fewer independent parts, the luck that the images of a part share is not well known.
 FEW_PARTS = 10
-QUANTILE = float(stats.norm.ppf(0.975))  # of 95 % intervals
+QUANTILE = statistics.NormalDist().inv_cdf(0.975)  # of 95 % intervals
 
 Number = dict[str, float]
 
@@ -184,7 +186,7 @@ def design_effect_of_blocks(values: np.ndarray, blocks: np.ndarray) -> float:
 
 @functools.cache
 def _quantile_of_student(freedom: int) -> float:
-    return float(stats.t.ppf(0.975, freedom))
+    return float(scipy.stats.t.ppf(0.975, freedom))
 
 
 def _design_effect(variance: float, values: np.ndarray) -> float:

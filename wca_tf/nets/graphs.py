@@ -4,25 +4,27 @@ A net's graphs are kept with its target, so that they can be freed with it. Tens
 a custom gradient, such as that of PReLU.
 """
 
+from __future__ import annotations
+
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
-from wca_tf.attacks.batch import Batch
+from wca_tf.core.lazily import tf
 from wca_tf.distribution.replicas import in_multi_worker
+from wca_tf.nets.batch import Batch
 from wca_tf.nets.passes import Passes, counting
 from wca_tf.nets.targets import Target
 
 
 def graph_of_target(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a graph of `function`(target, *tensors), traced once per target and shape, and freed with the target."""
-    shared = _untraced(function)  # of targets without attributes of their own
+    shared = functools.cache(lambda: _untraced(function))  # of targets without attributes of their own
 
     def call(target: Target, *arguments: Any) -> Any:
         if not hasattr(target, "__dict__"):
-            return shared(target, *arguments)
+            return shared()(target, *arguments)
         owner, graphs = vars(target).get("_wca_tf_graphs", (None, {}))
         if owner is None or owner() is not target:  # no graphs yet, or graphs of the target that this one is a copy of
             graphs = {}

@@ -6,17 +6,17 @@ noise_free_accuracy accuracy of the net without its noise
 n_query_accuracy    mean of P(correct)ⁿ: an attacker may ask n times and needs one error
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from wca_tf.attacks.batch import Batch
-from wca_tf.attacks.sharding import graph_of_target, sharded_graph
 from wca_tf.core.errors import NonFiniteError
+from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
-from wca_tf.evaluation.intervals import (
+from wca_tf.gaussian import margins
+from wca_tf.gaussian.independent import probability_of_largest
+from wca_tf.gaussian.intervals import (
     Number,
     all_correct,
     design_effect_of_a_draw,
@@ -26,9 +26,9 @@ from wca_tf.evaluation.intervals import (
     mean_with_interval,
     variance_over_draws,
 )
-from wca_tf.gaussian import margins
-from wca_tf.gaussian.independent import probability_of_largest
 from wca_tf.gaussian.probability import probability_correct
+from wca_tf.nets.batch import Batch
+from wca_tf.nets.graphs import graph_of_target, sharded_graph
 from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
 
@@ -125,7 +125,7 @@ class Judgement:
         """Return the hits [N, draws] that estimate P(correct)ⁿ for n = `queries`."""
         return self.hits
 
-    def less(self, other: "Judgement") -> Number:
+    def less(self, other: Judgement) -> Number:
         """Return the mean of P(correct) less that of `other`, in pairs of the same image, with its 95 % interval.
 
         The interval includes the same errors as that of `n_query_accuracy`.
@@ -137,7 +137,7 @@ class Judgement:
         )
 
     @classmethod
-    def concatenate(cls, parts: list["Judgement"]) -> "Judgement":
+    def concatenate(cls, parts: list[Judgement]) -> Judgement:
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 

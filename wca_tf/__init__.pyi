@@ -1,0 +1,76 @@
+"""The public names of the package, for editors and type checkers; `__init__.py` loads each at its first use."""
+
+from .attacks import Attack, BallAttack, parse_attack
+from .comparison.compare import compare_evaluations
+from .core.errors import InputError
+from .core.options import option
+from .core.seeds import make_seed
+from .data.config import DataConfig
+from .data.examples import Examples
+from .data.sources import load_examples
+from .defences import Defence, NetRequest, parse_defence
+from .defences.wca.hardening import harden
+from .defences.wca.net import WCANet
+from .defences.wca.noise import AnisotropicNoise, IsotropicNoise
+from .evaluation.api import evaluate, evaluate_model_dir
+from .evaluation.config import EvaluateConfig
+from .evaluation.measures.measure import Measure
+from .evaluation.measures.registry import register_measure
+from .evaluation.report_object import Report
+from .nets.backbones import build_backbone
+from .nets.backbones.layer_factory import LayerFactory
+from .nets.bottleneck_net import BottleneckNet
+from .nets.classifier import StochasticClassifier
+from .nets.keras_target import target_of
+from .nets.model_files import load_model
+from .nets.noisy_net import NoisyNet
+from .nets.random_net_target import RandomNetTarget
+from .nets.targets import HeadNoiseTarget
+from .runs.config import TrainConfig
+from .runs.model_dir import ModelDirectory
+from .runs.training import train
+from .serving.config import ExportConfig
+from .serving.export import export, export_model_dir
+
+__version__: str
+__all__ = [
+    "__version__",
+    "AnisotropicNoise",
+    "Attack",
+    "BallAttack",
+    "BottleneckNet",
+    "DataConfig",
+    "Defence",
+    "EvaluateConfig",
+    "Examples",
+    "ExportConfig",
+    "HeadNoiseTarget",
+    "InputError",
+    "IsotropicNoise",
+    "LayerFactory",
+    "Measure",
+    "ModelDirectory",
+    "NetRequest",
+    "NoisyNet",
+    "RandomNetTarget",
+    "Report",
+    "StochasticClassifier",
+    "TrainConfig",
+    "WCANet",
+    "build_backbone",
+    "compare_evaluations",
+    "evaluate",
+    "evaluate_model_dir",
+    "export",
+    "export_model_dir",
+    "harden",
+    "load_examples",
+    "load_model",
+    "make_seed",
+    "option",
+    "parse_attack",
+    "parse_defence",
+    "register_measure",
+    "target_of",
+    "train",
+]
