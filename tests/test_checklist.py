@@ -20,7 +20,7 @@ from evaluation_nets import (
 
 from wca_tf.attacks import parse_attack
 from wca_tf.core.errors import InputError
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.evaluation import trials
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures import checklist, fixed_draws
@@ -543,7 +543,7 @@ def test_each_known_draw_is_that_of_its_own_net(tmp_path):
     settings = trials.Settings(batch_size=8)
     outcomes = attacked_under_known_draws(target, tmp_path / "all")
     for number in (0, 3, 7):
-        fixed = target.with_fixed_draw(fold_in(make_seed(0), fixed_draws.KNOWN_DRAW, number))
+        fixed = target.with_fixed_draw(fold_in(make_seed(0), Purpose.KNOWN_DRAW, number))
         [alone] = trials.run_attacks(fixed, [trial], test.take(slice(0, 8)), settings, tmp_path / str(number))
         assert_same_outcomes([alone], [outcomes[number]])
 

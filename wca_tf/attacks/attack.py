@@ -20,7 +20,7 @@ from wca_tf.attacks.radii import NORMS, single_radius
 from wca_tf.core.errors import NonFiniteError
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import check_declared, check_options, option, options_of, parse_options, spell
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.examples import check_labels
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import passes_per_image, sharded_graph
@@ -31,7 +31,6 @@ from wca_tf.nets.targets import HeadNoiseTarget, Target
 
 EPSILON = 8 / 255
 BOUND = "an image is lost when its P(correct) is at most this"  # the meaning of an option of several attacks
-JUDGING = 6  # folded into the seed of the call, so that the attack does not see the draws that judge
 
 
 class AttackResult(NamedTuple):
@@ -139,7 +138,7 @@ class Attack(abc.ABC):
         if len(images) == 0:
             return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)
 
-        own = fold_in(make_seed(seed), JUDGING)
+        own = fold_in(make_seed(seed), Purpose.JUDGEMENT_OF_CALL)
 
         def probability(classes: Any) -> np.ndarray:
             return judge(target, made.images, tf.constant(classes), tf.constant(indices), own).probability_correct

@@ -6,11 +6,38 @@ Numbers keyed by an example's index do not depend on the batch that the example 
 from __future__ import annotations
 
 import contextlib
+import enum
 import random
 from collections.abc import Callable, Iterator
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np, tf
+
+
+class Purpose(enum.IntEnum):
+    """What random numbers are for: the number that is folded into a seed first, so that no two purposes share numbers.
+
+    The same number may stand for purposes of different seeds. An attack folds 0 to 3 into the seed that it gets.
+    """
+
+    # Of the seed of an evaluation
+    CLEAN_GRADIENT = 0
+    ATTACK = 1
+    JUDGEMENT = 2
+    WANTED_CLASS = 3
+    KNOWN_DRAW = 4
+    BLOCK = 5
+    CERTIFICATE = 6
+    RIVAL_VOTE = 7
+    # Of the seed of an attack's call
+    JUDGEMENT_OF_CALL = 6
+    # Of the seed of a net in training
+    ADVERSARY = 2
+    ADVERSARY_DRAW = 3
+    # Of the seed of an epoch
+    ORDER = 0
+    CROP = 1
+    MIRROR = 2
 
 
 @contextlib.contextmanager

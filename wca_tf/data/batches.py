@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from wca_tf.core.lazily import tf
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.examples import Examples
 
 CROP_PADDING = 4
@@ -62,13 +62,15 @@ def training_batches(
 
     def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         epoch_seed = fold_in(make_seed(seed), epoch)
-        order = tf.random.experimental.stateless_shuffle(tf.range(count), fold_in(epoch_seed, 0))
-        offsets = tf.random.stateless_uniform([count, 2], fold_in(epoch_seed, 1), 0, 2 * how.padding + 1, tf.int32)
+        order = tf.random.experimental.stateless_shuffle(tf.range(count), fold_in(epoch_seed, Purpose.ORDER))
+        offsets = tf.random.stateless_uniform(
+            [count, 2], fold_in(epoch_seed, Purpose.CROP), 0, 2 * how.padding + 1, tf.int32
+        )
         if how.alternating:
             mirrored = tf.gather(tf.random.stateless_uniform([count], make_seed(seed)) < 0.5, order)
             mirrored = tf.math.logical_xor(mirrored, epoch % 2 == 1)
         else:
-            mirrored = tf.random.stateless_uniform([count], fold_in(epoch_seed, 2)) < 0.5
+            mirrored = tf.random.stateless_uniform([count], fold_in(epoch_seed, Purpose.MIRROR)) < 0.5
         rows = tf.data.Dataset.from_tensor_slices((order, offsets, mirrored))
         return rows.batch(batch_size, drop_remainder=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from wca_tf.attacks.attack import BallAttack
 from wca_tf.core.lazily import keras, tf
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.targets import AnyTarget, has_noise
@@ -40,7 +40,7 @@ class AdversarialTraining:
         rows = tf.shape(images)[0]
         indices = tf.cast(first_row(rows) + tf.range(rows), tf.int64)  # rows of the global batch
         batch = Batch(images, tf.cast(tf.reshape(labels, [-1]), tf.int64), indices)
-        seed = fold_in(make_seed(model.seed), 2, model.optimizer.iterations)
+        seed = fold_in(make_seed(model.seed), Purpose.ADVERSARY, model.optimizer.iterations)
         target = self.target(model)
         attack = self.attack if has_noise(target) else dataclasses.replace(self.attack, eot_samples=1)
         # Keras traces training steps without AutoGraph, which the attack's loop needs.

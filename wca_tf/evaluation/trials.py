@@ -18,7 +18,7 @@ from wca_tf.attacks.transfer import Transfer
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
-from wca_tf.core.seeds import fold_in, make_seed, uniform_by_index
+from wca_tf.core.seeds import Purpose, fold_in, make_seed, uniform_by_index
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
@@ -30,8 +30,6 @@ from wca_tf.runs.model_dir import ModelDirectory
 
 Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that judges
 SAVE_EVERY = 2.0  # seconds
-# Folded into the evaluation's seed, a number for each use (2 is judging.JUDGING_DRAW, 4 is fixed_draws.KNOWN_DRAW).
-ZERO_GRADIENTS, ATTACKING, WANTED_CLASS, BLOCK = 0, 1, 3, 5
 RECORD = 3  # the form of records; 1 had no passes, 2 counted zero gradients alone
 CLEAN_ALGORITHM = 2  # 1 had no interval for judging draws that images share
 
@@ -230,13 +228,13 @@ def _attack_batch(
     seed = attacking_seed = make_seed(settings.seed)
     own_draws = attacked.own_draws
     if not own_draws:  # only images of a block share the draws of an attack, so that luck averages out over blocks
-        attacking_seed = fold_in(seed, BLOCK, indices[0] // settings.block_size)
+        attacking_seed = fold_in(seed, Purpose.BLOCK, indices[0] // settings.block_size)
     started = time.monotonic()
     made, gradient, wanted = Perturbed(images, {}), None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
-        gradient = attack.check_gradient(attacked, images, labels, fold_in(seed, ZERO_GRADIENTS), wanted)
-        own_seed = fold_in(attacking_seed, ATTACKING)
+        gradient = attack.check_gradient(attacked, images, labels, fold_in(seed, Purpose.CLEAN_GRADIENT), wanted)
+        own_seed = fold_in(attacking_seed, Purpose.ATTACK)
         made = attack.run(attacked, images, labels, trial.epsilon, indices, own_seed, wanted)
     adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
@@ -268,7 +266,7 @@ def _attack_batch(
 
 def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:
     """Return a class other than the label for each image, at random by the seed and the image's index."""
-    uniform = uniform_by_index(fold_in(seed, WANTED_CLASS), indices, (1,))[:, 0]
+    uniform = uniform_by_index(fold_in(seed, Purpose.WANTED_CLASS), indices, (1,))[:, 0]
     offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
     return (labels + offset) % num_classes
 

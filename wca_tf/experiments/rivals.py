@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks import BallAttack
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.defences import declaration_of
@@ -33,7 +33,6 @@ FEW_IMAGES, FEW_DRAWS = 100, 20
 FEW_STEPS, FEW_QUERIES = "adaptive:steps=20:apgd_steps=40:queries=200", "square:queries=200"
 BUDGET = f"{FEW_IMAGES} images, {FEW_DRAWS} draws, {FEW_STEPS}, {FEW_QUERIES}"
 NOISE_IMAGES, NOISE_DRAWS = 100, 50  # that measure the size of the noise
-VOTING = 7  # folded into the evaluation's seed, for the draws that vote (trials.py has the other uses)
 
 
 class Rival(NamedTuple):
@@ -150,7 +149,7 @@ def right_votes(run: Run, net: Net, rival: Rival) -> np.ndarray:
     """Return [N], whether the mean softmax of `rival.votes` draws is right after the attack of the authors' code."""
     config, examples = attacked_images(run, net, rival.protocol)
     [attack], epsilon = config.parsed_attacks, config.parsed_radii[0].epsilon
-    target, seed, right = net.model.target(), fold_in(make_seed(config.seed), VOTING), []
+    target, seed, right = net.model.target(), fold_in(make_seed(config.seed), Purpose.RIVAL_VOTE), []
     for start in range(0, len(examples), FEW_IMAGES):
         part = slice(start, start + FEW_IMAGES)
         images, labels = to_float(tf.constant(examples.images[part])), examples.labels[part]
@@ -170,7 +169,7 @@ def noise_over_margin(run: Run, net: Net) -> float:
     config, examples = attacked_images(run, net, KNOWING)
     images, labels = to_float(tf.constant(examples.images[:NOISE_IMAGES])), examples.labels[:NOISE_IMAGES]
     rows, target = np.arange(len(labels)), net.model.target()
-    seed = fold_in(make_seed(config.seed), VOTING)
+    seed = fold_in(make_seed(config.seed), Purpose.RIVAL_VOTE)
     logits = target.logits(target.features(images), seed, NOISE_DRAWS, tf.constant(rows)).numpy()
     others = logits.mean(axis=0)
     others[rows, labels] = -np.inf

@@ -13,7 +13,7 @@ from typing import Any
 
 from wca_tf.core.errors import NonFiniteError
 from wca_tf.core.lazily import np, tf
-from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
+from wca_tf.core.seeds import Purpose, fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.independent import probability_of_largest
 from wca_tf.gaussian.intervals import (
@@ -33,8 +33,6 @@ from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
 
 QUERIES = (1, 10, 100)
-# Folded into the evaluation's seed, so that attacks do not see the draws that judge.
-JUDGING_DRAW = 2
 # Increase it with every change that gives other numbers for the same images.
 JUDGING_ALGORITHM = 5  # with 4 equal logits counted as right where the label comes first
 # The number of draws that estimate P(correct) of a net with noise before its last layer. The 95 % half-width is then
@@ -181,7 +179,7 @@ def _judge_by_draws(
     target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: np.ndarray, seed: tf.Tensor
 ) -> Judgement:
     classes = tf.cast(labels, tf.int64)
-    seed = fold_in(seed, JUDGING_DRAW)
+    seed = fold_in(seed, Purpose.JUDGEMENT)
     correct, hits, margins = (values.numpy() for values in _draws(target, images, classes, indices, seed))
     _check_finite(margins)
     noise_free = np.full(len(classes), np.nan)
@@ -232,7 +230,7 @@ def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.
     """Return noise-free logits [B, C], logits under one draw per image [B, C], and z-margins [B]."""
     features = target.features(batch.images)
     mean, scale = target.noise_free_logits(features), target.scale_of(features)
-    draw = normal_by_index(fold_in(seed, JUDGING_DRAW), batch.indices, (scale.shape[-1],))
+    draw = normal_by_index(fold_in(seed, Purpose.JUDGEMENT), batch.indices, (scale.shape[-1],))
     if target.scale_per_image:
         noise = tf.einsum("br,bcr->bc", draw, scale)
     else:

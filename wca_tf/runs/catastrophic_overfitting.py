@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.core.errors import DivergedError
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.distribution.cluster import is_chief
@@ -25,7 +25,6 @@ PART = 32  # images attacked at a time: with noise inside the net, each has seve
 PROBE = "pgd:steps=10:relative_step_size=0.25:eot_samples=4"
 # The number of draws that judge an image where P(correct) is not exact: 256 images have a standard error below 1 point.
 JUDGING_DRAWS = 20
-JUDGING = 6  # folded into the seed, so that the attack does not see these draws: attacks fold in 0 to 3
 MAX_FALL = 0.2  # of the accuracy under PGD, from its highest (the authors' code: 20 points)
 # By how much the attack of training may leave more than PGD. A net that never resisted PGD has no height to fall from.
 MAX_GAP = 0.2
@@ -96,7 +95,7 @@ class CatastrophicOverfitting(keras.callbacks.Callback):
             return attack(self.target, images, labels, epsilon=self.epsilon, indices=indices).probability_correct
         pixels = to_float(tf.constant(images))
         attacked = attack.run(self.target, pixels, labels, self.epsilon, indices, seed=0).images
-        features, seed = self.target.features(attacked), fold_in(make_seed(0), JUDGING)
+        features, seed = self.target.features(attacked), fold_in(make_seed(0), Purpose.JUDGEMENT_OF_CALL)
         logits = self.target.logits(features, seed, JUDGING_DRAWS, tf.constant(indices))
         correct: np.ndarray = np.argmax(logits, axis=2) == labels
         return correct.mean(axis=0)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import NoiseLayer, current_draws
@@ -97,5 +97,5 @@ class FixedDrawAdversarialTraining(AdversarialTraining):
     """Adversarial training as the authors code it: one draw is attacked, another draw makes the step."""
 
     def target(self, model: StochasticClassifier) -> AnyTarget:
-        seed = fold_in(make_seed(model.seed), 3, model.optimizer.iterations)
+        seed = fold_in(make_seed(model.seed), Purpose.ADVERSARY_DRAW, model.optimizer.iterations)
         return model.target().with_fixed_draw(seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from wca_tf.attacks import Attack
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.outcomes import Outcome
@@ -18,7 +18,6 @@ from wca_tf.evaluation.trials import Settings, Trial, run_attacks
 from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise
 
 DRAWS = 8  # with a single draw, the mean over images deviates by about two points
-KNOWN_DRAW = 4  # folded into the evaluation's seed, then the draw's number (trials.py has the other uses)
 
 
 def attack_fixed_draws(
@@ -43,4 +42,4 @@ def attack_fixed_draws(
 
 def draw_seeds(settings: Settings) -> list[tf.Tensor]:
     """Return the seed of each draw that `attack_fixed_draws` knows, for `with_fixed_draw`."""
-    return [fold_in(make_seed(settings.seed), KNOWN_DRAW, number) for number in range(DRAWS)]
+    return [fold_in(make_seed(settings.seed), Purpose.KNOWN_DRAW, number) for number in range(DRAWS)]

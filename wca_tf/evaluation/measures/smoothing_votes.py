@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.radii import Radius
 from wca_tf.core import files
-from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.distribution.progress import progress_bar
 from wca_tf.evaluation.measures.measure import Evaluation
@@ -20,7 +20,6 @@ from wca_tf.nets.targets import AnyTarget
 
 # The number of images that are certified: each takes as many passes as all of an attack's images together.
 VOTED_IMAGES = 20
-VOTING_DRAW = 6  # folded into the evaluation's seed, then the image's number (trials.py has the other uses)
 DRAWS_PER_PASS = 200
 VOTES_ALGORITHM = 3  # increase it with every change of the votes: records are made again
 
@@ -64,7 +63,7 @@ def _votes(evaluation: Evaluation, draws: int) -> tuple[np.ndarray, np.ndarray, 
     with progress_bar(count, "images certified", initial=len(found)) as bar:
         for image in range(len(found), count):
             started = time.monotonic()
-            seed = fold_in(make_seed(evaluation.settings.seed), VOTING_DRAW, evaluation.settings.first + image)
+            seed = fold_in(make_seed(evaluation.settings.seed), Purpose.CERTIFICATE, evaluation.settings.first + image)
             pixels = to_float(tf.constant(evaluation.examples.images[image : image + 1]))
             first = _counts(evaluation.target, pixels, fold_in(seed, 0), SELECTION_DRAWS)
             best = int(first.argmax())
