@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks import Attack, parse_attack
-from wca_tf.attacks.pgd import BoundedAscent
+from wca_tf.attacks.pgd import MomentumPGD
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
@@ -58,11 +58,11 @@ def attacks() -> dict[str, Attack]:
     """Return the attacks by their rows' names; the first is what the others are compared with."""
     mean = parse_attack("pgd:objective=expected_margin:steps=40", eot_samples=50)
     every: dict[str, Attack] = {"mean margin, 40 steps x 50 draws": mean}
-    for momentum in (BoundedAscent.momentum, 0.0):
+    for momentum in (MomentumPGD.momentum, 0.0):
         for steps, draws in STEPS_AND_DRAWS:
             name = f"bounded, {steps} steps x {draws} draws, momentum {momentum:g}"
-            every[name] = BoundedAscent(steps=steps, eot_samples=draws, momentum=momentum)
-    every["bounded, 40 steps x 50 draws"] = BoundedAscent(steps=40, eot_samples=50)
+            every[name] = MomentumPGD(steps=steps, eot_samples=draws, momentum=momentum)
+    every["bounded, 40 steps x 50 draws"] = MomentumPGD(steps=40, eot_samples=50)
     return every
 
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import mixtures
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.attacks.objectives import OBJECTIVES, margin_units
-from wca_tf.attacks.pgd import BoundedAscent
+from wca_tf.attacks.pgd import MomentumPGD
 from wca_tf.core.seeds import make_seed
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.random_net_target import RandomNetTarget
@@ -182,7 +182,7 @@ def test_the_linear_programs_agree_with_a_search_over_all_corners():
 def test_without_noise_it_reaches_the_end_of_a_linear_nets_ball(norm):
     weights = normal(PIXELS, 2, seed=7)
     images, labels = random_images(6, low=0.3, high=0.7), np.array([0, 1] * 3)
-    ascent = At(BoundedAscent(norm=norm, eot_samples=1), EPSILON)
+    ascent = At(MomentumPGD(norm=norm, eot_samples=1), EPSILON)
     moved = perturbations(run(ascent, linear_target(weights), images, labels), images)
     direction = ascent_direction(weights, labels).reshape(6, -1)
     gained = np.sum(moved * direction, axis=1)
@@ -198,14 +198,14 @@ def test_it_runs_on_gaussian_logits_and_gains_on_them():
 
 
 def test_steps_shrink_to_zero_and_sharpness_grows():
-    ascent = BoundedAscent(steps=5, relative_step_size=0.5, final_sharpness=16.0)
+    ascent = MomentumPGD(steps=5, relative_step_size=0.5, final_sharpness=16.0)
     lengths, sharpness = zip(*(ascent.schedule(tf.constant(step)) for step in range(5)), strict=True)
     np.testing.assert_allclose(lengths, 0.5 * (1 + np.cos(np.pi * np.arange(5) / 4)) / 2, atol=1e-7)
     np.testing.assert_allclose(sharpness, [1, 2, 4, 8, 16], rtol=1e-6)
 
 
 def test_momentum_weighs_gradients_of_any_size_alike():
-    ascent, tiny = BoundedAscent(momentum=0.5), np.float32(1e-35)
+    ascent, tiny = MomentumPGD(momentum=0.5), np.float32(1e-35)
     gradient = normal(1, *SHAPE)
     first = ascent.direction(tf.zeros([1, *SHAPE]), tf.constant(gradient * tiny))
     expected = gradient / np.abs(gradient).mean()

@@ -12,7 +12,7 @@ from wca_tf.attacks.attack import BOUND, BallAttack
 from wca_tf.attacks.auto_pgd import HALVED, AutoPGD
 from wca_tf.attacks.gradients import Survival, deciding_draws, survival
 from wca_tf.attacks.objectives import OBJECTIVES, check_objective, num_classes_of
-from wca_tf.attacks.pgd import EACH_STEP, BoundedAscent, ProjectedGradient
+from wca_tf.attacks.pgd import EACH_STEP, MomentumPGD, ProjectedGradient
 from wca_tf.attacks.square import Square
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.lazily import tf
@@ -173,7 +173,7 @@ class Bounded(WorstCase):
 
     def rounds(self, target: Target | None = None) -> Sequence[Round]:
         shared: dict[str, Any] = {"norm": self.norm, "eot_samples": self.eot_samples, "targeted": self.targeted}
-        ascent = BoundedAscent(steps=self.steps, **shared)
+        ascent = MomentumPGD(steps=self.steps, **shared)
         rounds = [Round(ascent)]
         if self.restarts > 1:
             rounds.append(Round(dataclasses.replace(ascent, random_start=True), self.restarts - 1))
@@ -189,8 +189,8 @@ class Adaptive(WorstCase):
 
     The attacks run in this order, each on the images that the attacks before it did not break:
 
-    1. z_margin; for a net whose logits are not Gaussian, the attacks of `bounded`: from several starts, and towards
-       each of the likeliest other classes;
+    1. z_margin; for a net whose logits are not Gaussian, the attacks of `bounded`, from several starts and towards each
+       of the likeliest other classes, and one on the margin averaged over draws;
     2. Auto-PGD on DLR; for fewer than three classes (four when targeted), on the margin averaged over draws, or on the
        bounded margin for a net whose logits are not Gaussian;
     3. projected gradient on the margin of the net without its noise;
@@ -201,7 +201,7 @@ class Adaptive(WorstCase):
     Where no net without noise is known, 3, 4 and 5 are left out. For a net that has no noise, 5 is left out.
     """
 
-    algorithm = 8  # 7 followed the mean margin over draws where noise is anywhere
+    algorithm = 9  # 8 had no mean margin over draws where noise is anywhere
 
     steps: int = option(40, "number of steps of each attack by projected gradient", quick=10)
     apgd_steps: int = option(100, "number of steps of Auto-PGD", quick=10)
@@ -227,7 +227,8 @@ class Adaptive(WorstCase):
                 "class_steps": self.bounded_steps // 2,
                 "restarts": self.restarts,
             }
-            members = list(Bounded(classes=self.classes, **own, **shared).rounds(target))
+            mean_margin = MomentumPGD(objective="expected_margin", steps=self.bounded_steps, **shared)
+            members = [*Bounded(classes=self.classes, **own, **shared).rounds(target), Round(mean_margin)]
         members.append(Round(AutoPGD(objective=dlr, steps=self.apgd_steps, **shared)))
         rivals = 0 if self.targeted else number_of_rivals(self.classes, target)
         known = gaussian or getattr(target, "noise_free_logits", None) is not None

@@ -84,17 +84,17 @@ class SingleDraw(ProjectedGradient):
 
 
 @dataclasses.dataclass(frozen=True)
-class BoundedAscent(ProjectedGradient):
-    """Projected gradient on the bounded margin, which starts smooth and ends sharp.
+class MomentumPGD(ProjectedGradient):
+    """Projected gradient with momentum and shrinking steps: it averages the noise of gradients of few draws.
 
-    The sharpness rises from 1 to `final_sharpness`, as a power of the share of steps made. The steps shrink to 0 along
+    The bounded margin starts smooth and ends sharp: its sharpness rises from 1 to `final_sharpness`, as a power of the share of steps made. The steps shrink to 0 along
     half a cosine. A step follows the gradients so far, each divided by its mean absolute value, with weights that fall
     by `momentum` from step to step (Dong et al., CVPR 2018).
     """
 
     algorithm = 1
 
-    objective: str = option("bounded", "the loss that the steps increase", choices=("bounded",))
+    objective: str = option("bounded", "the loss that the steps increase", choices=("bounded", "expected_margin"))
     steps: int = option(40, "number of gradient steps")
     relative_step_size: float = option(0.5, "the first step's length over epsilon")
     random_start: bool = option(False, "begin at random in the ball, not at the image")
@@ -103,7 +103,7 @@ class BoundedAscent(ProjectedGradient):
 
     @property
     def passes(self) -> int:
-        return 2 * self.steps  # each draw passes the first image too, for its unit
+        return self.steps * (1 + (self.objective == "bounded"))  # its draws pass the first image too, for their units
 
     def schedule(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         share = tf.cast(step, tf.float32) / max(self.steps - 1, 1)

@@ -13,7 +13,7 @@ from wca_tf.attacks import Attack
 from wca_tf.attacks.auto_pgd import AutoPGD
 from wca_tf.attacks.cascade import RANKING_DRAWS, Round, WorstCase
 from wca_tf.attacks.gradients import deciding_draws
-from wca_tf.attacks.pgd import BoundedAscent, ProjectedGradient
+from wca_tf.attacks.pgd import MomentumPGD, ProjectedGradient
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.distribution.progress import progress_bar
 from wca_tf.distribution.replicas import in_multi_worker
@@ -22,7 +22,7 @@ from wca_tf.nets.judge import ESTIMATING_DRAWS
 from wca_tf.nets.targets import AnyTarget
 
 INTERVAL = 1.0  # seconds
-MEMBERS: dict[type[Attack], str] = {ProjectedGradient: "pgd", BoundedAscent: "pgd", AutoPGD: "apgd"}
+MEMBERS: dict[type[Attack], str] = {ProjectedGradient: "pgd", MomentumPGD: "pgd", AutoPGD: "apgd"}
 
 
 class Turn(NamedTuple):
@@ -90,7 +90,7 @@ def _passes(attack: Attack, target: AnyTarget) -> float:
     ways: float = 2 if attack.gradient_objective or isinstance(attack, Transfer) else 1
     if isinstance(attack, AutoPGD) and not target.cheap_draws:
         ways = 3  # it compares its iterates by other draws
-    if isinstance(attack, BoundedAscent):
+    if isinstance(attack, MomentumPGD) and attack.objective == "bounded":
         ways = 1.5  # of two forward passes, the one for the units does not go back
     return attack.passes * ways * draws
 
