@@ -85,11 +85,11 @@ class SingleDraw(ProjectedGradient):
 
 @dataclasses.dataclass(frozen=True)
 class MomentumPGD(ProjectedGradient):
-    """Projected gradient with momentum and shrinking steps: it averages the noise of gradients of few draws.
+    """Projected gradient with momentum and shrinking steps, which average the noise of gradients of few draws.
 
-    The bounded margin starts smooth and ends sharp: its sharpness rises from 1 to `final_sharpness`, as a power of the share of steps made. The steps shrink to 0 along
-    half a cosine. A step follows the gradients so far, each divided by its mean absolute value, with weights that fall
-    by `momentum` from step to step (Dong et al., CVPR 2018).
+    The steps shrink to 0 along half a cosine. A step follows the gradients so far, each divided by its mean absolute
+    value, with weights that fall by `momentum` from step to step (Dong et al., CVPR 2018). The bounded margin starts
+    smooth and ends sharp: its sharpness rises from 1 to `final_sharpness`, as a power of the share of steps made.
     """
 
     algorithm = 1
