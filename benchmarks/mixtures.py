@@ -22,7 +22,7 @@ from scipy.optimize import linprog
 from wca_tf.attacks import parse_attack
 from wca_tf.core import files
 from wca_tf.core.seeds import make_seed
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 
 EPSILON, SHARE_OF_REACH, IMAGES = 0.1, 0.4, 20
 ATTACKS = "pgd:steps=40,pgd:objective=expected_margin:steps=40,bounded,adaptive"
@@ -104,7 +104,7 @@ def _can_fool(members: Members, image: np.ndarray, chosen: tuple[int, ...], aims
     return found.status == 0 and -found.fun > 1e-4 * EPSILON
 
 
-def members_target(members: Members, temperatures: np.ndarray | None = None) -> RandomNetTarget:
+def members_target(members: Members, temperatures: np.ndarray | None = None) -> SampledTarget:
     """Return the target: in each draw each image has a member of its own, and a temperature where some are given."""
     weights, biases = (tf.constant(values, tf.float32) for values in (members.weights, members.biases))
     chosen = np.random.default_rng(1).integers(len(biases), size=(DRAWS, IMAGES))
@@ -119,7 +119,7 @@ def members_target(members: Members, temperatures: np.ndarray | None = None) -> 
     return target_of_draws(logits, np.stack([chosen, sizes], axis=-1))
 
 
-def target_of_draws(logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], noise: np.ndarray) -> RandomNetTarget:
+def target_of_draws(logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], noise: np.ndarray) -> SampledTarget:
     """Return the target of a net (images, noise [S, B, R]) -> logits [S, B, C]; noise is a table [4096, N, R]."""
     table = tf.constant(noise, tf.float32)
 
@@ -130,10 +130,10 @@ def target_of_draws(logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], noise: 
     def one(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return several(images, seed[tf.newaxis], tf.range(len(images)))[0]
 
-    return RandomNetTarget(one, 1000, logits_of_draws=several, own_draws=True)
+    return SampledTarget(one, 1000, logits_of_draws=several, per_image_noise=True)
 
 
-def smooth_target(kind: str, classes: int = 3, seed: int = 0) -> RandomNetTarget:
+def smooth_target(kind: str, classes: int = 3, seed: int = 0) -> SampledTarget:
     """Return a net of 16 features of tanh, with noise whose size depends on the image, or heavy-tailed in features."""
     random = np.random.default_rng(seed)
     inner, outer = random.standard_normal((16, 16)), random.standard_normal((16, classes))
@@ -163,7 +163,7 @@ class Case:
     """
 
     name: str
-    target: RandomNetTarget
+    target: SampledTarget
     pixels: tf.Tensor
     labels: np.ndarray
     members: Members | None = None

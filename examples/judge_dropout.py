@@ -30,7 +30,7 @@ def logits(images, seed):
     return head(2 * hidden * tf.cast(kept, tf.float32))
 
 
-target = wca_tf.RandomNetTarget(logits, noise_free_logits=lambda images: head(features(images)))
+target = wca_tf.SampledTarget(logits, noise_free_logits=lambda images: head(features(images)))
 images, labels, indices = test.images[:20] / np.float32(255), test.labels[:20], np.arange(20)
 print(f"clean: {judge(target, tf.constant(images), labels, indices, 0).probability_correct.mean():.1%}")
 for draws in (1, 10):

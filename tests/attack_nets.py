@@ -10,7 +10,7 @@ import tensorflow as tf
 from wca_tf.attacks import ATTACKS, Attack, parse_attack, quick_text
 from wca_tf.attacks.balls import BALLS
 from wca_tf.nets.batch import Batch
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 SHAPE = (2, 3, 1)
 PIXELS = math.prod(SHAPE)
@@ -56,7 +56,7 @@ def linear_target(weights, scale=None, bias=0.0):
     """Features are the pixels; logits are features @ weights [F, C] + bias, with noise of scale [C, D]."""
     weights = tf.constant(weights, tf.float32)
     scale = tf.zeros([weights.shape[1], 1]) if scale is None else tf.constant(scale, tf.float32)
-    return HeadNoiseTarget(flatten, lambda features: features @ weights + bias, scale)
+    return GaussianLogitsTarget(flatten, lambda features: features @ weights + bias, scale)
 
 
 def counting_target():
@@ -68,14 +68,16 @@ def counting_target():
         return flatten(images)
 
     weights, favour = tf.constant(normal(PIXELS, 4, seed=1)), tf.constant([100.0, 0, 0, 0])
-    return HeadNoiseTarget(features, lambda rows: rows @ weights + favour, tf.zeros([4, 1])), counted
+    return GaussianLogitsTarget(features, lambda rows: rows @ weights + favour, tf.zeros([4, 1])), counted
 
 
 def tanh_target(seed=20, classes=4, scale=0.0):
     """A net that is not linear: 8 features of tanh."""
     inner, outer = tf.constant(normal(PIXELS, 8, seed=seed)), tf.constant(normal(8, classes, seed=seed + 1))
     noise = tf.constant(scale * normal(classes, 5, seed=seed + 2), tf.float32)
-    return HeadNoiseTarget(lambda images: tf.tanh(flatten(images) @ inner), lambda features: features @ outer, noise)
+    return GaussianLogitsTarget(
+        lambda images: tf.tanh(flatten(images) @ inner), lambda features: features @ outer, noise
+    )
 
 
 def random_images(count, seed=0, shape=SHAPE, low=0.0, high=1.0):

@@ -29,7 +29,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.model_files import load_model
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
@@ -90,7 +90,7 @@ LINF = (
     "transfer:steps=3",
     "transfer:source_objective=dlr:steps=3",
     "square:queries=12",
-    "square:queries=12:fresh=true",
+    "square:queries=12:resample_noise=true",
     "random_sampling:points=12",
     "bounded:steps=3:class_steps=2:restarts=2",
     "adaptive:steps=3:apgd_steps=3:class_steps=2:bounded_steps=2:restarts=2:queries=8",
@@ -129,7 +129,7 @@ def golden_net(name):
             noise = 0 if seed is None else 0.3 * tf.random.stateless_normal([WIDTH], fold_in(seed, 7))
             return tf.tanh(hidden @ MIDDLE + noise) @ OUTER
 
-        net = RandomNetTarget(logits, noise_free_logits=lambda images: logits(images, None))
+        net = SampledTarget(logits, noise_free_logits=lambda images: logits(images, None))
         return net, np.argmax(logits(tf.constant(IMAGE_VALUES), None), axis=1)
     net = (WCANet if name == "wca" else BottleneckNet)(tanh_net(), CLASSES, feature_dim=WIDTH)
     net.build((None, *SHAPE))

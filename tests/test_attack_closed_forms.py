@@ -30,8 +30,8 @@ from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.probability import probability_correct
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 
 def never_lost(weights, count, radius, low, high):
@@ -128,7 +128,7 @@ def test_random_sampling_does_not_beat_the_optimum(norm):
 def test_transfer_from_the_declared_net_without_noise():
     """Noise anywhere, on a net that says what it is without."""
     weights, images, labels = normal(PIXELS, 2, seed=3), random_images(4), np.array([0, 1, 0, 1])
-    target = RandomNetTarget(
+    target = SampledTarget(
         lambda images, seed: flatten(images) @ weights + tf.random.stateless_normal([len(images), 2], seed),
         noise_free_logits=lambda images: flatten(images) @ weights,
     )
@@ -151,11 +151,11 @@ def test_an_error_inside_the_source_of_a_transfer_is_told():
         raise ValueError("a fault of the source's own")
 
     with pytest.raises(InputError, match="source.*a fault of the source's own"):
-        run(At(Transfer(source=RandomNetTarget(broken)), EPSILON), linear_target(normal(PIXELS, 2)), *one_image())
+        run(At(Transfer(source=SampledTarget(broken)), EPSILON), linear_target(normal(PIXELS, 2)), *one_image())
 
 
 def test_a_source_of_transfer_that_returns_probabilities_is_refused():
-    source = RandomNetTarget(lambda images, seed: tf.nn.softmax(flatten(images) @ normal(PIXELS, 2)))
+    source = SampledTarget(lambda images, seed: tf.nn.softmax(flatten(images) @ normal(PIXELS, 2)))
     with pytest.raises(InputError, match="source of transfer: expected a net that returns logits"):
         run(At(Transfer(source=source), EPSILON), linear_target(normal(PIXELS, 2)), *one_image())
 
@@ -164,7 +164,7 @@ def test_an_error_inside_the_net_without_noise_is_not_laid_on_its_images():
     def broken(images):
         raise ValueError("a fault of the net's own")
 
-    target = RandomNetTarget(seeded_net, noise_free_logits=broken)
+    target = SampledTarget(seeded_net, noise_free_logits=broken)
     with pytest.raises(ValueError, match="a fault of the net's own"):
         run(At(Transfer(), EPSILON), target, *one_image())
 
@@ -182,7 +182,7 @@ def test_transfer_is_the_attack_on_its_source():
     optimum = np.clip(images + EPSILON * np.sign(ascent_direction(others, labels)), 0, 1)
     np.testing.assert_allclose(adversarial, optimum, rtol=0, atol=PIXEL_TOLERANCE)
     with pytest.raises(InputError, match="transfer expects a source"):
-        run(At(Transfer(), EPSILON), RandomNetTarget(seeded_net), images, labels)
+        run(At(Transfer(), EPSILON), SampledTarget(seeded_net), images, labels)
     with pytest.raises(InputError, match="a source of 2 classes, received 3"):
         run(At(Transfer(source=linear_target(normal(PIXELS, 3))), EPSILON), target, images, labels)
     with pytest.raises(InputError, match="DIRECTORY|model|found"):
@@ -237,7 +237,7 @@ def test_z_margin_without_noise_does_not_depend_on_the_scale_of_the_logits(resta
     images = random_images(60)
     found = []
     for scale in (1.0, 1 / 8, 1 / 128):
-        target = HeadNoiseTarget(
+        target = GaussianLogitsTarget(
             lambda x: tf.tanh(flatten(x) @ inner), lambda f, scale=scale: f @ (scale * outer), tf.zeros([6, 1])
         )
         labels = predictions(target, images)
@@ -261,7 +261,7 @@ def test_z_margin_against_all_corners():
     found = measured(margins.soft_z_margin, adversarial)
     best = np.stack([measured(margins.soft_z_margin, images + corner) for corner in corners]).min(axis=0)
     assert np.all(found >= best - 1e-4)
-    # Ascent may end at the corner of the rival it met first; that is rare.
+    # ValueAndGradient may end at the corner of the rival it met first; that is rare.
     assert np.mean(found < best + 1e-4) >= 0.9
     hard = measured(margins.z_margin, adversarial)
     hardest = np.stack([measured(margins.z_margin, images + corner) for corner in corners]).min(axis=0)

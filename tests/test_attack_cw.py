@@ -19,7 +19,7 @@ from attack_nets import (
 from wca_tf.attacks.carlini_wagner import CarliniWagner
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.margins import margin as margin_of
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 
 WEIGHTS = 4 * normal(PIXELS, 2, seed=60)
 DIFFERENCE = WEIGHTS[:, 1] - WEIGHTS[:, 0]
@@ -114,7 +114,7 @@ def test_images_already_wrong_stay():
         made = attack(confidence=confidence, steps=30)
         result = made.run(target, images, wrong, 0.0, np.arange(len(images)), 0)
         np.testing.assert_array_equal(result.images, images)
-        assert result.told["found"].all()  # at distance 0, which is no failure
+        assert result.extras["found"].all()  # at distance 0, which is no failure
 
 
 def test_images_without_an_answer_come_back_unchanged():
@@ -124,7 +124,7 @@ def test_images_without_an_answer_come_back_unchanged():
     images = tf.concat([random_images(4), random_images(2).numpy().round()], axis=0)
     nothing = attack(steps=50).run(unreachable, images, np.zeros(6, np.int64), 0.0, np.arange(6), 0)
     np.testing.assert_array_equal(nothing.images, images)
-    assert nothing.told["found"].tolist() == [False] * 6
+    assert nothing.extras["found"].tolist() == [False] * 6
     target, images, labels = two_classes()
     most = np.abs(DIFFERENCE).sum()
     adversarial = run(attack(steps=50, confidence=float(most)), target, images, labels)
@@ -159,7 +159,7 @@ def test_z_margins_count_in_deviations():
 def test_noise_anywhere():
     """On the attack's own draws: the mean margin is at most −κ where an image was found."""
     images = random_images(10)
-    target = RandomNetTarget(seeded_net, draws_per_pass=3)
+    target = SampledTarget(seeded_net, draws_per_pass=3)
     draws = lambda x: target.logits(x, fold_in(make_seed(0), 0), 5)  # noqa: E731
     labels = np.argmax(np.mean(draws(images), axis=0), axis=1)
     # Every image at every step in the same place of the batch: which draws an image gets depends on it.

@@ -22,13 +22,13 @@ from attack_nets import (
 )
 
 from wca_tf.attacks import ATTACKS, gradients
-from wca_tf.attacks.gradients import expected_gradient, selection_survival, survival
+from wca_tf.attacks.gradients import expected_gradient, selection_score, survival
 from wca_tf.attacks.objectives import OBJECTIVES
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian import covariance
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def wide_target():
     inner, weights = tf.constant(normal(PIXELS, 5, seed=7)), tf.constant(normal(5, 3, seed=8))
     scale_tril = tf.constant(np.tril(normal(5, 5, seed=9)))
     scale = covariance.logit_scale(weights, scale_tril)
-    target = HeadNoiseTarget(lambda images: tf.tanh(flatten(images) @ inner), lambda f: f @ weights + 0.1, scale)
+    target = GaussianLogitsTarget(lambda images: tf.tanh(flatten(images) @ inner), lambda f: f @ weights + 0.1, scale)
     return target, weights
 
 
@@ -129,7 +129,7 @@ def test_many_draws_of_head_noise_are_made_in_parts(wide_target, draws, parts):
         with tf.GradientTape() as tape:
             tape.watch(images)
             indices = tf.range(4) if draws < 1000 else None
-            logits = target.starting_at(first).logits(target.features(images), seed, count, indices)
+            logits = target.with_draw_offset(first).logits(target.features(images), seed, count, indices)
             repeated = np.repeat(LABELS[np.newaxis], count, axis=0)
             losses = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
         total += tape.gradient(losses, images)
@@ -151,7 +151,7 @@ def test_many_draws_of_head_noise_are_made_in_parts(wide_target, draws, parts):
 @pytest.mark.parametrize("draws_per_pass", [1, 3, 7, 50])
 def test_draws_of_a_random_net_in_parts(draws_per_pass):
     """The parts are of the same draws as the whole: draw i has the seed (seed, i)."""
-    target = RandomNetTarget(seeded_net, draws_per_pass)
+    target = SampledTarget(seeded_net, draws_per_pass)
     images, seed = random_images(4), make_seed(5)
     total = np.zeros(images.shape, np.float64)
     for draw_seed in [fold_in(seed, draw) for draw in range(7)]:
@@ -190,7 +190,7 @@ def test_the_memory_budget_does_not_change_an_attack(text):
     images = random_images(6)
     labels = np.argmax(five_classes(images, make_seed(1)), axis=1)
     attack = build_attack(text, 0.2, eot_samples=5)
-    whole, parts = (run(attack, RandomNetTarget(five_classes, per_pass), images, labels) for per_pass in (5, 2))
+    whole, parts = (run(attack, SampledTarget(five_classes, per_pass), images, labels) for per_pass in (5, 2))
     assert np.any(whole != images)
     # Gradients differ in the order of a sum: 1e-7 of their size, which Adam's normalisation in cw magnifies at first.
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-4 if text.startswith("cw") else 1e-6)
@@ -206,7 +206,7 @@ def test_noise_anywhere(name):
 
     labels = tf.argmax(tf.reduce_mean(draw(images), axis=0), axis=1)
     attack = build_attack(name, 0.2, eot_samples=5)
-    target = RandomNetTarget(seeded_net, draws_per_pass=2)
+    target = SampledTarget(seeded_net, draws_per_pass=2)
     adversarial = run(attack, target, images, labels)
     before, after = (np.mean(tf.argmax(draw(x), axis=2) == labels) for x in (images, adversarial))
     assert after < before - 0.3
@@ -217,15 +217,15 @@ def test_images_are_chosen_by_draws_that_all_of_an_attack_share(wide_target):
     images, batch = random_images(4), batch_of(random_images(4), LABELS)
     cheap, _ = wide_target
     ascent = expected_gradient(cheap, images, batch, make_seed(3), objective="ce", draws=5)
-    chosen = tf.function(selection_survival)(cheap, ascent, batch, 5)
+    chosen = tf.function(selection_score)(cheap, ascent, batch, 5)
     many = tf.function(survival)(cheap, cheap.features(images), batch, make_seed(0), 1000)
     np.testing.assert_array_equal(chosen.probability, many.probability)
     np.testing.assert_array_equal(chosen.margin, many.margin)
-    costly = RandomNetTarget(seeded_net, 5)
+    costly = SampledTarget(seeded_net, 5)
     ascents = [expected_gradient(costly, images, batch, make_seed(n), objective="ce", draws=5) for n in (3, 4)]
-    one, other = (selection_survival(costly, each, batch, 5) for each in ascents)
+    one, other = (selection_score(costly, each, batch, 5) for each in ascents)
     np.testing.assert_array_equal(one.margin, other.margin)  # whatever the draws of the gradient
-    many = selection_survival(costly, ascents[0], batch, 200)
+    many = selection_score(costly, ascents[0], batch, 200)
     assert np.all(np.abs(one.probability - many.probability) < 5 * np.sqrt(0.25 / 5 + 0.25 / 200))
 
 
@@ -233,7 +233,7 @@ def test_images_are_chosen_by_draws_that_all_of_an_attack_share(wide_target):
 def test_equal_numbers_of_draws_are_equal_shares(kind):
     """To the bit, whatever the parts that the draws were in: between equal shares the margin decides."""
     images, draws = random_images(200), 1000 if kind == "head" else 10
-    target = tanh_target(scale=1.0) if kind == "head" else RandomNetTarget(seeded_net, draws_per_pass=3)
+    target = tanh_target(scale=1.0) if kind == "head" else SampledTarget(seeded_net, draws_per_pass=3)
     batch = batch_of(images, np.arange(200) % 3)
     share = tf.function(survival)(target, target.features(images), batch, make_seed(0), draws).probability.numpy()
     counts = np.round(share.astype(np.float64) * draws)
@@ -241,8 +241,8 @@ def test_equal_numbers_of_draws_are_equal_shares(kind):
 
 
 def test_a_better_survival_is_a_lower_probability_and_then_a_lower_margin():
-    one = gradients.Survival(tf.constant([0.1, 0.2, 0.2, 0.2, 0.3]), tf.constant([9.0, 1.0, 2.0, 3.0, 0.0]))
-    other = gradients.Survival(tf.constant([0.2, 0.2, 0.2, 0.2, 0.2]), tf.constant([0.0, 2.0, 2.0, 2.0, 5.0]))
+    one = gradients.Score(tf.constant([0.1, 0.2, 0.2, 0.2, 0.3]), tf.constant([9.0, 1.0, 2.0, 3.0, 0.0]))
+    other = gradients.Score(tf.constant([0.2, 0.2, 0.2, 0.2, 0.2]), tf.constant([0.0, 2.0, 2.0, 2.0, 5.0]))
     assert one.below(other).numpy().tolist() == [True, True, False, False, False]
 
 
@@ -302,7 +302,7 @@ def test_dlr_needs_classes(text, classes, targeted, message, kind):
     target, images = linear_target(normal(PIXELS, classes)), random_images(2)
     if kind == "anywhere":
         weights = normal(PIXELS, classes)
-        target = RandomNetTarget(lambda x, seed: flatten(x) @ weights)
+        target = SampledTarget(lambda x, seed: flatten(x) @ weights)
     attack = build_attack(f"{text}:targeted={str(targeted).lower()}", EPSILON)
     with pytest.raises(InputError, match=message) as raised:
         run(attack, target, images, np.array([0, 1]), targets=np.array([1, 0]) if targeted else None)
@@ -345,7 +345,7 @@ def test_exact_cross_entropy_keeps_value_and_gradient_at_every_lead(classes, tar
 
 
 def test_z_margin_needs_noise_behind_the_features():
-    target = RandomNetTarget(seeded_net)
+    target = SampledTarget(seeded_net)
     with pytest.raises(InputError, match="z_margin expects") as raised:
         run(build_attack("z_margin", EPSILON), target, random_images(2), np.array([0, 1]))
     assert "\n" not in str(raised.value)
@@ -422,7 +422,7 @@ def test_one_trace_for_all_radii_and_seeds():
         traces.append(x)
         return flatten(x)
 
-    counted = HeadNoiseTarget(features, target.noise_free_logits, target.logit_scale)
+    counted = GaussianLogitsTarget(features, target.noise_free_logits, target.logit_scale)
     for epsilon, seed in itertools.product((0.0, 0.1, 8 / 255), (0, 1)):
         run(build_attack("pgd", epsilon), counted, images, LABELS % 3, seed=seed)
     once = len(traces)

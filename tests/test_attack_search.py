@@ -38,8 +38,8 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget, answers_alike
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget, is_reproducible
 
 LARGE = (20, 20, 3)
 
@@ -64,7 +64,7 @@ def test_n_pixel_changes_so_many_pixels_at_most(pixels):
     """And all of them where each lowers the label's probability."""
     shape, classes = (4, 5, 3), 3
     weights = tf.constant(normal(math.prod(shape), classes, seed=40))
-    target = HeadNoiseTarget(flatten, lambda f: f @ weights, tf.zeros([classes, 1]))
+    target = GaussianLogitsTarget(flatten, lambda f: f @ weights, tf.zeros([classes, 1]))
     images = random_images(6, shape=shape, low=0.2, high=0.8)
     labels = predictions(target, images)
     attack = build_attack(f"n_pixel:pixels={pixels}:population=20:generations=15")
@@ -85,7 +85,7 @@ class OnePixelMore(NPixel):
 
 def test_a_pixel_too_many_is_seen_from_outside():
     images = random_images(2, shape=(4, 5, 1), low=0.2, high=0.8)
-    target = HeadNoiseTarget(flatten, lambda f: f[:, :3], tf.zeros([3, 1]))
+    target = GaussianLogitsTarget(flatten, lambda f: f[:, :3], tf.zeros([3, 1]))
     with pytest.raises(RuntimeError, match="left its reach: l0 distance 3.0, at most 2"):
         run(OnePixelMore(pixels=2), target, images, np.zeros(2, np.int64))
 
@@ -100,7 +100,7 @@ def test_one_pixel_finds_the_best_pixel_of_a_linear_model():
     bias = np.array([0, -0.5 * (weights[:, 1] - weights[:, 0]).sum()], np.float32)  # the classes meet at one half
     target = linear_target(weights, bias=bias)
     labels = predictions(target, images)
-    adversarial = run(build_attack("n_pixel:population=60:generations=60:bound=0"), target, images, labels)
+    adversarial = run(build_attack("n_pixel:population=60:generations=60:stop_at=0"), target, images, labels)
 
     def energies(x):
         return special.softmax(x.reshape(-1, PIXELS) @ weights + bias, axis=1)[np.arange(24), labels]
@@ -138,7 +138,7 @@ def test_n_pixel_does_not_stop_at_a_candidate_that_only_its_own_draws_call_lost(
     batch = batch_of(result.images, labels)
     held = survival(target, target.features(result.images), batch, make_seed(99), 2000).probability.numpy()
     assert held.min() > 0.01  # none is at the bound
-    np.testing.assert_array_equal(result.told["generations"], 3)
+    np.testing.assert_array_equal(result.extras["generations"], 3)
 
 
 def test_n_pixel_keeps_an_error_though_the_label_is_more_probable_there():
@@ -149,7 +149,7 @@ def test_n_pixel_keeps_an_error_though_the_label_is_more_probable_there():
         touched = tf.reduce_any(features != 0.5, axis=1, keepdims=True)
         return tf.where(touched, tf.constant(painted, tf.float32), tf.constant(clean, tf.float32))
 
-    target = HeadNoiseTarget(flatten, head, tf.zeros([6, 1]))
+    target = GaussianLogitsTarget(flatten, head, tf.zeros([6, 1]))
     images = tf.fill([3, *SHAPE], 0.5)
     attack = NPixel(population=5, generations=2, eot_samples=1)
     assert np.all(predictions(target, images) == 0)
@@ -162,21 +162,21 @@ def test_n_pixel_tells_how_many_generations_each_image_was_searched():
     """On a saturated net all candidates have a softmax of 1: the paper's rule stops after one generation."""
     still, images = tanh_target(), random_images(8)
     labels = predictions(still, images)
-    saturated = HeadNoiseTarget(still.features, lambda f: 1e5 * still.noise_free_logits(f), tf.zeros([4, 1]))
+    saturated = GaussianLogitsTarget(still.features, lambda f: 1e5 * still.noise_free_logits(f), tf.zeros([4, 1]))
     few = "n_pixel:population=10:generations=7"
     result = perturbed_by(build_attack(few), saturated, images, labels)
     held = predictions(saturated, result.images) == labels
-    assert held.any() and np.all(result.told["generations"][held] == 1)
-    assert np.all(result.told["generations"] <= 7) and "found" not in result.told
+    assert held.any() and np.all(result.extras["generations"][held] == 1)
+    assert np.all(result.extras["generations"] <= 7) and "found" not in result.extras
     longer = perturbed_by(build_attack(f"{few}:objective=margin"), saturated, images, labels)
-    np.testing.assert_array_equal(longer.told["generations"], 7)  # no rule stops it
-    assert "generations" not in perturbed_by(build_attack("fgsm", 0.1), still, images, labels).told
+    np.testing.assert_array_equal(longer.extras["generations"], 7)  # no rule stops it
+    assert "generations" not in perturbed_by(build_attack("fgsm", 0.1), still, images, labels).extras
 
 
 def test_n_pixel_on_the_margin_finds_what_saturation_hides():
     """The softmax of a sure net is the same for every candidate; its margin is not."""
     net, images, labels = (each[:12] if i else each for i, each in enumerate(noisy_net_of_100_pixels()))
-    target = HeadNoiseTarget(net.features, lambda f: 1e4 * net.noise_free_logits(f), 200 * net.logit_scale)
+    target = GaussianLogitsTarget(net.features, lambda f: 1e4 * net.noise_free_logits(f), 200 * net.logit_scale)
     left = {}
     for objective in ("probability", "margin"):
         attack = build_attack(f"n_pixel:pixels=3:population=20:generations=20:objective={objective}")
@@ -382,7 +382,7 @@ def test_square_lowers_the_mean_margin_of_a_random_net():
 def noisy_net_of_100_pixels():
     """(target, images, labels): noise that is large beside the margins of a net that is not linear."""
     inner, outer = tf.constant(normal(100, 16, seed=70) / 3), tf.constant(normal(16, 4, seed=71))
-    target = HeadNoiseTarget(
+    target = GaussianLogitsTarget(
         lambda images: tf.tanh((flatten(images) - 0.5) @ inner), lambda f: f @ outer, tf.constant(normal(4, 5, seed=72))
     )
     images = random_images(40, shape=(10, 10, 1))
@@ -399,10 +399,10 @@ def test_square_with_common_draws_is_as_strong_as_pgd_on_a_noisy_net():
     net = noisy_net_of_100_pixels()
     left = {
         text: expected_accuracy(net[0], run(build_attack(text, 0.05), *net), net[2])
-        for text in ("pgd:steps=40", "square:queries=300", "square:queries=300:fresh=true")
+        for text in ("pgd:steps=40", "square:queries=300", "square:queries=300:resample_noise=true")
     }
     assert left["square:queries=300"] <= left["pgd:steps=40"] + 0.03
-    assert left["square:queries=300:fresh=true"] >= left["square:queries=300"] + 0.2
+    assert left["square:queries=300:resample_noise=true"] >= left["square:queries=300"] + 0.2
 
 
 @pytest.mark.slow
@@ -423,9 +423,9 @@ def test_square_meets_common_draws_on_a_keras_net_whose_layers_draw_its_noise():
     inputs = keras.Input(images.shape[1:])
     hidden = keras.layers.Lambda(lambda x: target.noise_free_logits(target.features(x)))(inputs)
     net = target_of(keras.Model(inputs, LogitNoise()(hidden)))
-    assert isinstance(net, RandomNetTarget) and answers_alike(net, images)
+    assert isinstance(net, SampledTarget) and is_reproducible(net, images)
     adversarial = run(build_attack("square:queries=150", 0.05), net, images[:20], labels[:20])
-    luck = run(build_attack("square:queries=150:fresh=true", 0.05), net, images[:20], labels[:20])
+    luck = run(build_attack("square:queries=150:resample_noise=true", 0.05), net, images[:20], labels[:20])
     common, fresh = (expected_accuracy(target, found, labels[:20]) for found in (adversarial, luck))
     assert common < fresh - 0.1
 
@@ -439,10 +439,10 @@ def noise_by_place(images, seed):
 @pytest.mark.parametrize(
     "text",
     [
-        "square:queries=20:bound=0.3",
-        "pgd_restarts:restarts=3:steps=2:bound=0.3",
+        "square:queries=20:stop_at=0.3",
+        "pgd_restarts:restarts=3:steps=2:stop_at=0.3",
         "cw:steps=40:searches=2:learning_rate=0.03:initial_constant=1.0",
-        "n_pixel:population=8:generations=5:bound=0.3",
+        "n_pixel:population=8:generations=5:stop_at=0.3",
     ],
 )
 def test_an_image_meets_the_same_draws_whatever_becomes_of_the_others(text):
@@ -453,7 +453,7 @@ def test_an_image_meets_the_same_draws_whatever_becomes_of_the_others(text):
     odd = np.arange(8) % 2 == 1
     attack = build_attack(text, 0.1, eot_samples=4)
     found = [
-        run(attack, RandomNetTarget(noise_by_place), images, np.where(odd, right, others)).numpy()
+        run(attack, SampledTarget(noise_by_place), images, np.where(odd, right, others)).numpy()
         for others in (right, wrong)
     ]
     np.testing.assert_array_equal(found[0][odd], found[1][odd])
@@ -463,7 +463,9 @@ def test_an_image_meets_the_same_draws_whatever_becomes_of_the_others(text):
 def test_square_calls_no_image_lost_for_the_luck_of_its_draws():
     """At P(correct) = 0.04 one image in eight has no hit in 50 draws, and none as few as 10 in 1,000."""
     weight = 2 * special.ndtri(0.04)  # h_0 − h_1 ~ N(weight, 4)
-    target = HeadNoiseTarget(flatten, lambda f: tf.ones_like(f[:, :2]) * [weight, 0.0], tf.constant([[1.0], [-1.0]]))
+    target = GaussianLogitsTarget(
+        flatten, lambda f: tf.ones_like(f[:, :2]) * [weight, 0.0], tf.constant([[1.0], [-1.0]])
+    )
     images = random_images(400)
     batch = batch_of(images, np.zeros(400))
     attack = Square()

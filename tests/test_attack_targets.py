@@ -34,8 +34,8 @@ from wca_tf.nets.answers import check_target
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.judge import judge
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 
 def classifier(*layers):
@@ -57,21 +57,21 @@ def test_moments_of_head_noise():
 
 def test_parts_of_head_noise_share_no_draws():
     target, features = tanh_target(scale=1.0), tanh_target().features(random_images(2))
-    parts = [target.starting_at(first).logits(features, make_seed(1), 250).numpy() for first in (0, 250, 500, 750)]
+    parts = [target.with_draw_offset(first).logits(features, make_seed(1), 250).numpy() for first in (0, 250, 500, 750)]
     draws = np.concatenate(parts)[:, 0]
     assert len(np.unique(draws[:, 0])) > 990  # float32 numbers may coincide, draws not
-    again = target.starting_at(250).logits(features, make_seed(1), 250)
+    again = target.with_draw_offset(250).logits(features, make_seed(1), 250)
     np.testing.assert_array_equal(again, parts[1])
 
 
 def test_draws_of_a_random_net_are_numbered():
-    target, images = RandomNetTarget(seeded_net), random_images(2)
+    target, images = SampledTarget(seeded_net), random_images(2)
     whole = target.logits(images, make_seed(1), 7).numpy()
-    np.testing.assert_array_equal(target.starting_at(3).logits(images, make_seed(1), 4), whole[3:])
+    np.testing.assert_array_equal(target.with_draw_offset(3).logits(images, make_seed(1), 4), whole[3:])
     np.testing.assert_array_equal(whole[5], seeded_net(images, fold_in(make_seed(1), 5)))
 
 
-@pytest.mark.parametrize("target", [tanh_target(scale=1.0), RandomNetTarget(seeded_net)], ids=["head", "anywhere"])
+@pytest.mark.parametrize("target", [tanh_target(scale=1.0), SampledTarget(seeded_net)], ids=["head", "anywhere"])
 def test_a_fixed_draw_is_a_deterministic_net(target):
     images, seed = random_images(4), make_seed(6)
     fixed, drawn = target.with_fixed_draw(seed), target.logits(target.features(images), seed, 1)[0]
@@ -99,7 +99,7 @@ def test_a_fixed_draw_is_one_pass_however_many_draws_are_asked_for(of_draws):
     def several(images, seeds, _):
         return tf.stack([logits(images, seed) for seed in tf.unstack(seeds)])
 
-    fixed = RandomNetTarget(logits, logits_of_draws=several if of_draws else None).with_fixed_draw(make_seed(6))
+    fixed = SampledTarget(logits, logits_of_draws=several if of_draws else None).with_fixed_draw(make_seed(6))
     assert fixed.logits(random_images(4), make_seed(0), 50).shape[0] == 50 and passes == [4]
 
 
@@ -149,7 +149,7 @@ def test_target_of_a_net_with_a_bottleneck(covariance):
 def test_target_of_a_net_with_random_features():
     """Its draws are Keras's own: each is another, and its gradients are of what was drawn."""
     target = target_of(classifier(keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3)))
-    assert isinstance(target, RandomNetTarget) and target.noise_free_logits is None
+    assert isinstance(target, SampledTarget) and target.noise_free_logits is None
     images = random_images(4)
     draws = target.logits(images, make_seed(0), 5).numpy()
     assert draws.shape == (5, 4, 3) and len(np.unique(draws[:, 0, 0])) == 5
@@ -168,7 +168,7 @@ def test_target_of_a_wca_net_with_a_random_backbone():
     backbone = keras.Model(inputs, AnisotropicNoise()(keras.layers.Flatten()(inputs)))
     model = WCANet(backbone, num_classes=3, feature_dim=4, covariance="anisotropic")
     model.build((None, *SHAPE))
-    assert isinstance(target_of(model), RandomNetTarget)
+    assert isinstance(target_of(model), SampledTarget)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -212,7 +212,7 @@ def test_dropout_called_with_training_stays_on(how, tmp_path):
         model.save(tmp_path / "net.keras")
         model = keras.models.load_model(tmp_path / "net.keras")
     target, images = target_of(model), random_images(4)
-    assert isinstance(target, RandomNetTarget)
+    assert isinstance(target, SampledTarget)
     draws = target.logits(images, make_seed(0), 150).numpy()
     assert len(np.unique(draws[:, 0, 0])) > 30  # of 2^6 masks
     np.testing.assert_array_equal(draws[:20], target.logits(images, make_seed(0), 20))  # the draws follow the seed
@@ -232,14 +232,14 @@ def test_noise_that_stays_on_in_inference_leaves_no_net_without_noise():
 def test_a_model_that_is_called_with_training_keeps_its_dropout():
     inputs = keras.Input(SHAPE)
     inner = classifier(keras.layers.Dropout(0.5), keras.layers.Dense(3))
-    assert isinstance(target_of(keras.Model(inputs, inner(inputs, training=True))), RandomNetTarget)
+    assert isinstance(target_of(keras.Model(inputs, inner(inputs, training=True))), SampledTarget)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_that_acts_rarely_is_known_by_its_generator(seed):
     """16 calls may miss it, in a graph or outside."""
     target = target_of(classifier(keras.layers.Dense(3), RareSign(seed)))
-    assert isinstance(target, RandomNetTarget)
+    assert isinstance(target, SampledTarget)
 
 
 class InTraining(keras.Model):
@@ -277,7 +277,7 @@ def test_frozen_batch_normalization_called_with_training_does_not_learn_and_is_t
 def test_a_model_whose_call_has_training_by_default_keeps_its_dropout():
     model = InTraining(keras.layers.Dropout(0.5), keras.layers.Dense(3))
     target, images = target_of(model, SHAPE), random_images(4)
-    assert isinstance(target, RandomNetTarget)
+    assert isinstance(target, SampledTarget)
     assert len(np.unique(target.logits(images, make_seed(0), 100)[:, 0, 0])) > 10
     np.testing.assert_array_equal(target.noise_free_logits(images), model(images, training=False))
 
@@ -300,7 +300,7 @@ def test_noise_that_python_draws_is_refused():
 @pytest.mark.parametrize("call", ["direct", "evaluate"])
 def test_a_target_whose_noise_python_draws_is_refused(call):
     noise = np.random.default_rng(0)
-    target = RandomNetTarget(lambda x, seed: seeded_net(x, seed) + noise.normal(size=(1, 3)).astype(np.float32))
+    target = SampledTarget(lambda x, seed: seeded_net(x, seed) + noise.normal(size=(1, 3)).astype(np.float32))
     with pytest.raises(InputError, match="Python or NumPy draws"):
         CALLS[call](target)
 
@@ -355,11 +355,11 @@ def test_random_probabilities_are_refused():
 
 
 def as_head_noise(logits):
-    return HeadNoiseTarget(flatten, logits, 0.1 * np.ones((4, 1), np.float32))
+    return GaussianLogitsTarget(flatten, logits, 0.1 * np.ones((4, 1), np.float32))
 
 
 def as_random_net(logits):
-    return RandomNetTarget(lambda images, seed: logits(flatten(images)))
+    return SampledTarget(lambda images, seed: logits(flatten(images)))
 
 
 def four_logits(features):
@@ -426,23 +426,23 @@ def test_features_and_noise_of_another_precision_are_taken():
     """As those of Keras layers under a mixed policy, and of NumPy."""
     scale = 0.1 * np.ones((4, 1))
     layer = keras.layers.Dense(4, dtype="mixed_float16")
-    target = HeadNoiseTarget(lambda images: tf.cast(flatten(images), tf.float16), layer, scale)
+    target = GaussianLogitsTarget(lambda images: tf.cast(flatten(images), tf.float16), layer, scale)
     assert attacked(target, "z_margin:steps=2").images.dtype == np.float32
 
 
 def test_a_net_without_its_noise_may_have_another_precision():
-    target = RandomNetTarget(seeded_net, noise_free_logits=lambda x: tf.cast(seeded_net(x, [0, 0]), tf.float64))
+    target = SampledTarget(seeded_net, noise_free_logits=lambda x: tf.cast(seeded_net(x, [0, 0]), tf.float64))
     assert np.any(attacked(target, "transfer:steps=2").images != FOUR[0])
 
 
 def test_a_net_without_its_noise_that_returns_probabilities_is_refused():
-    target = RandomNetTarget(seeded_net, noise_free_logits=lambda x: tf.nn.softmax(seeded_net(x, [0, 0])))
+    target = SampledTarget(seeded_net, noise_free_logits=lambda x: tf.nn.softmax(seeded_net(x, [0, 0])))
     with pytest.raises(InputError, match="without its noise.*returns probabilities"):
         attacked(target, "fgsm")
 
 
 def test_a_net_without_its_noise_has_the_classes_of_the_net():
-    target = RandomNetTarget(seeded_net, noise_free_logits=lambda x: four_logits(flatten(x)))
+    target = SampledTarget(seeded_net, noise_free_logits=lambda x: four_logits(flatten(x)))
     with pytest.raises(InputError, match="expected logits of 4 classes, received 3"):
         attacked(target, "fgsm")
 
@@ -454,7 +454,7 @@ def test_a_target_is_checked_at_its_first_attack_alone():
         calls.append(seed)
         return seeded_net(images, seed)
 
-    target = RandomNetTarget(logits)
+    target = SampledTarget(logits)
     attacked(target, "fgsm")
     before = len(calls)
     assert before > 0

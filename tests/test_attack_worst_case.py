@@ -20,12 +20,12 @@ from attack_nets import (
 
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.auto_pgd import AutoPGD
-from wca_tf.attacks.cascade import Round, likeliest_rivals
+from wca_tf.attacks.cascade import Stage, likeliest_other_classes
 from wca_tf.attacks.gradients import survival
 from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.batch import Batch
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 
 CHEAP_DRAWS = 1000
 
@@ -63,7 +63,7 @@ def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
     share, margin = judged(target, found, labels)
     rounds = [
         run(At(single, 0.05), target, images, labels, seed=fold_in(make_seed(3), number, time))
-        for number, (single, times, _) in enumerate(attack.rounds())
+        for number, (single, times, _) in enumerate(attack.stages())
         for time in range(times)
     ]
     outcomes = [judged(target, images, labels), *(judged(target, tf.constant(x), labels) for x in rounds)]
@@ -79,10 +79,10 @@ def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
 def test_rounds():
     """PGD so often, and Auto-PGD on cross-entropy and on DLR: with the parameters of the whole."""
     restarted = build_attack("pgd_restarts:restarts=7:steps=3:norm=l2:targeted=true", 0.2, eot_samples=4)
-    assert restarted.rounds() == [(ProjectedGradient(steps=3, norm="l2", targeted=True, eot_samples=4), 7, 0)]
+    assert restarted.stages() == [(ProjectedGradient(steps=3, norm="l2", targeted=True, eot_samples=4), 7, 0)]
     both = build_attack("auto_rand:steps=9:rho=0.5:norm=l2", 0.2)
     options = {"steps": 9, "rho": 0.5, "norm": "l2", "eot_samples": 20}
-    assert both.rounds() == [(AutoPGD(objective=name, **options), 1, 0) for name in ("ce", "dlr")]
+    assert both.stages() == [(AutoPGD(objective=name, **options), 1, 0) for name in ("ce", "dlr")]
     assert restarted.passes == 7 * (3 + 1) and both.passes == 2 * (10 + 1)
 
 
@@ -104,7 +104,7 @@ def test_lost_images_cost_no_more_rounds(norm):
 
 
 def test_a_bound_of_one_leaves_every_image(target, labelled):
-    attack = build_attack("pgd_restarts:restarts=4:steps=3:bound=1", 0.05, eot_samples=5)
+    attack = build_attack("pgd_restarts:restarts=4:steps=3:stop_at=1", 0.05, eot_samples=5)
     np.testing.assert_array_equal(run(attack, target, *labelled), labelled[0])
 
 
@@ -125,9 +125,9 @@ def test_multi_targeted_aims_at_every_other_class_once(target, labelled):
     images, labels = labelled
     batch = Batch(images, tf.constant(labels), tf.range(len(images)))
     attack = build_attack("multi_targeted:classes=9", 0.05)
-    [(_, times, rivals)] = attack.rounds(target)
+    [(_, times, rivals)] = attack.stages(target)
     assert (times, rivals) == (1, 3)  # of four classes
-    wanted = likeliest_rivals(target, batch, make_seed(0)).numpy()
+    wanted = likeliest_other_classes(target, batch, make_seed(0)).numpy()
     logits = target.noise_free_logits(target.features(images)).numpy()
     for row, label in enumerate(labels):
         expected = [c for c in np.argsort(-logits[row], kind="stable") if c != label]
@@ -148,10 +148,10 @@ class Aimed:
 @pytest.mark.parametrize("times", [1, 2])
 def test_where_noise_decides_the_ranking_each_class_is_aimed_at_too(times):
     """Under other draws for each attack, a class would be aimed at twice, and another never."""
-    net = RandomNetTarget(lambda x, seed: tf.random.stateless_normal([len(x), 6], seed))
+    net = SampledTarget(lambda x, seed: tf.random.stateless_normal([len(x), 6], seed))
     images, labels, member = random_images(8, seed=2), np.arange(8) % 6, Aimed()
     batch = Batch(images, tf.constant(labels), tf.range(8))
-    attack = SimpleNamespace(rounds=lambda _: [Round(member, times, 5)], eot_samples=5, bound=-1.0)
+    attack = SimpleNamespace(rounds=lambda _: [Stage(member, times, 5)], eot_samples=5, bound=-1.0)
     attack.perturb(net, batch, tf.constant(0.1), make_seed(0))
     aimed = np.stack(member.classes, axis=1)
     for row, label in zip(aimed, labels, strict=True):
@@ -160,12 +160,14 @@ def test_where_noise_decides_the_ranking_each_class_is_aimed_at_too(times):
 
 def test_multi_targeted_is_the_worst_of_its_targeted_attacks(target, labelled):
     images, labels = labelled
-    found = run(build_attack("multi_targeted:steps=6:objective=z_margin:bound=0", 0.05), target, images, labels, seed=3)
+    found = run(
+        build_attack("multi_targeted:steps=6:objective=z_margin:stop_at=0", 0.05), target, images, labels, seed=3
+    )
     share, _ = judged(target, found, labels)
     batch = Batch(images, tf.constant(labels), tf.range(len(images)))
     single = build_attack("pgd:targeted=true:steps=6:objective=z_margin", 0.05)
     shares = []
-    for rank, wanted in enumerate(likeliest_rivals(target, batch, make_seed(0)).numpy().T):
+    for rank, wanted in enumerate(likeliest_other_classes(target, batch, make_seed(0)).numpy().T):
         seed = fold_in(make_seed(3), rank, 0)
         shares.append(judged(target, run(single, target, images, labels, seed=seed, targets=wanted), labels)[0])
     assert np.all(share <= np.min(shares, axis=0) + 1.5 / CHEAP_DRAWS)
@@ -193,8 +195,8 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     attack = build_attack(CASCADE, 0.05).replace(bound=0.0)
     share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
     batch, number = Batch(images, tf.constant(labels), tf.range(len(images))), 0
-    ranked = likeliest_rivals(target, batch, make_seed(0))
-    for member, times, rivals in attack.rounds(target):
+    ranked = likeliest_other_classes(target, batch, make_seed(0))
+    for member, times, rivals in attack.stages(target):
         assert times == 1
         for wanted in tf.unstack(ranked, axis=1)[:rivals] if rivals else [None]:
             seed = fold_in(make_seed(3), number, 0)
@@ -206,7 +208,7 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
 
 
 def test_the_bound_of_adaptive_is_that_of_its_square(target):
-    assert build_attack("adaptive:bound=0.2", 0.05).rounds(target)[-1].attack.bound == 0.2
+    assert build_attack("adaptive:stop_at=0.2", 0.05).stages(target)[-1].attack.bound == 0.2
 
 
 def test_adaptive_spends_nothing_on_lost_images():
@@ -224,7 +226,7 @@ def kinds(attack, target):
     """(class, what is climbed, number of rivals) of each member."""
     return [
         (type(member).__name__, getattr(member, "source_objective", member.gradient_objective), rivals)
-        for member, _, rivals in attack.rounds(target)
+        for member, _, rivals in attack.stages(target)
     ]
 
 
@@ -235,21 +237,21 @@ def test_adaptive_takes_the_attacks_that_the_net_allows(target):
     exact = [("ProjectedGradient", "z_margin", 0), ("AutoPGD", "dlr", 0), *noise_free]
     assert kinds(attack, target) == [*exact, ("Transfer", "dlr", 0), *ends]
     assert kinds(attack, target.without_noise()) == exact + ends
-    drawn = RandomNetTarget(seeded_net)
+    drawn = SampledTarget(seeded_net)
     attack.check_target(drawn, random_images(1))  # it finds the number of classes
     mean = ("MomentumPGD", "expected_margin", 0)
     over_draws = [("MomentumPGD", "bounded", 0), ("MomentumPGD", "bounded", 2), mean, ("AutoPGD", "dlr", 0)]
     assert kinds(attack, drawn) == [*over_draws, *ends]
-    starts = [(r.attack.random_start, r.times) for r in attack.replace(restarts=4).rounds(drawn)[:2]]
+    starts = [(r.attack.random_start, r.restarts) for r in attack.replace(restarts=4).stages(drawn)[:2]]
     assert starts == [(False, 1), (True, 3)]
-    known = RandomNetTarget(seeded_net, noise_free_logits=lambda x: seeded_net(x, make_seed(0)))
+    known = SampledTarget(seeded_net, noise_free_logits=lambda x: seeded_net(x, make_seed(0)))
     attack.check_target(known, random_images(1))
     of_three = [noise_free[0], ("Transfer", "margin", 2)]
     assert kinds(attack, known) == [*over_draws, *of_three, ("Transfer", "dlr", 0), *ends]
-    towards_a_class = [rivals for _, _, rivals in attack.replace(targeted=True).rounds(known)]
+    towards_a_class = [rivals for _, _, rivals in attack.replace(targeted=True).stages(known)]
     assert not any(towards_a_class)
     two = tanh_target(classes=2, scale=0.5)
-    pair = RandomNetTarget(lambda x, seed: seeded_net(x, seed)[:, :2])
+    pair = SampledTarget(lambda x, seed: seeded_net(x, seed)[:, :2])
     attack.check_target(pair, random_images(1))
     assert kinds(attack, pair) == [("MomentumPGD", "bounded", 0), mean, ("AutoPGD", "bounded", 0), *ends]
     assert ("AutoPGD", "expected_margin", 0) in kinds(attack, two) and ("Transfer", "dlr", 0) not in kinds(attack, two)
@@ -258,9 +260,9 @@ def test_adaptive_takes_the_attacks_that_the_net_allows(target):
 def test_adaptive_has_as_many_draws_as_before_where_they_cost_no_pass(target):
     """And few where each costs one; more where the user wants more."""
     attack = parse_attack("adaptive")
-    assert {r.attack.eot_samples for r in attack.rounds(target)} == {50}
-    assert {r.attack.eot_samples for r in attack.rounds(RandomNetTarget(seeded_net))} == {10}
-    assert {r.attack.eot_samples for r in parse_attack("adaptive:eot_samples=80").rounds(target)} == {80}
+    assert {r.attack.eot_samples for r in attack.stages(target)} == {50}
+    assert {r.attack.eot_samples for r in attack.stages(SampledTarget(seeded_net))} == {10}
+    assert {r.attack.eot_samples for r in parse_attack("adaptive:eot_samples=80").stages(target)} == {80}
 
 
 def trap(images):
@@ -271,7 +273,7 @@ def trap(images):
 
 
 def trap_net(noise_free_logits=trap):
-    return RandomNetTarget(lambda images, _: trap(images), noise_free_logits=noise_free_logits)
+    return SampledTarget(lambda images, _: trap(images), noise_free_logits=noise_free_logits)
 
 
 @pytest.mark.parametrize("text", ["margin", "apgd_dlr", "apgd_ce:objective=margin", "square:queries=300"])
@@ -293,7 +295,7 @@ def test_adaptive_aims_at_each_class_where_the_nearest_rival_is_a_trap(noise_fre
 def test_adaptive_attacks_nets_of_two_classes_with_noise_anywhere():
     """For which DLR, the difference to the third class, is not defined."""
     images = random_images(4)
-    net = RandomNetTarget(lambda x, seed: seeded_net(x, seed)[:, :2], draws_per_pass=5)
+    net = SampledTarget(lambda x, seed: seeded_net(x, seed)[:, :2], draws_per_pass=5)
     labels = tf.argmax(tf.reduce_mean(net.logits(images, make_seed(0), 20), axis=0), axis=1)
     adversarial = run(build_attack(CASCADE, 0.1, eot_samples=5), net, images, labels)
     assert np.any(adversarial != images)
@@ -306,7 +308,7 @@ def test_a_net_with_noise_anywhere_is_given_up_on_by_many_draws():
         margin = tf.reduce_mean(images, axis=[1, 2, 3]) * 10 - 6.405 + tf.random.stateless_normal([len(images)], seed)
         return tf.stack([margin, tf.zeros_like(margin)], axis=1)
 
-    images, target = tf.fill([100, 2, 2, 1], 0.5), RandomNetTarget(noisy)
+    images, target = tf.fill([100, 2, 2, 1], 0.5), SampledTarget(noisy)
     attack = build_attack("pgd_restarts:restarts=2:objective=expected_margin:steps=4:relative_step_size=1", 0.2)
     found = run(attack.replace(eot_samples=5), target, images, tf.zeros(100, tf.int64))
     np.testing.assert_allclose(found, 0.3, atol=PIXEL_TOLERANCE)  # the darkest image in the ball, for every image

@@ -35,8 +35,8 @@ from wca_tf.attacks.square import Square
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian import margins
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 DRAWS = 8
 # These begin at the image, or where the objective alone says.
@@ -253,7 +253,7 @@ def test_unusable_epsilon(noisy_target, labelled, name, epsilon):
             "pgd_restarts:restarts=0",
             "random_sampling:points=1e4",
         ),
-        *("square:bound=2", "square:initial_share=1.1", "n_pixel:bound=1.5", "apgd_ce:rho=2"),  # shares
+        *("square:stop_at=2", "square:initial_share=1.1", "n_pixel:stop_at=1.5", "apgd_ce:rho=2"),  # shares
     ],
 )
 def test_unusable_text(text):
@@ -275,7 +275,7 @@ def test_text_sets_parameters():
     assert attack.options() == RestartedPGD(eot_samples=4, restarts=1, **expected).options()
     targeted = CarliniWagner(confidence=0.0, targeted=True, eot_samples=4)
     assert parse_attack("cw:confidence=0:targeted=true", eot_samples=4).options() == targeted.options()
-    assert parse_attack("square:norm=l2:bound=0").options() == Square(bound=0.0, norm="l2").options()
+    assert parse_attack("square:norm=l2:stop_at=0").options() == Square(bound=0.0, norm="l2").options()
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -343,7 +343,7 @@ def test_defaults_are_the_papers():
 def test_logits_that_overflow_raise(name):
     features = lambda images: 1e38 * flatten(images)  # noqa: E731
     weights = tf.constant(10 * np.abs(normal(PIXELS, 3)))
-    target = HeadNoiseTarget(features, lambda f: f @ weights, tf.ones([3, 3]) + tf.eye(3))
+    target = GaussianLogitsTarget(features, lambda f: f @ weights, tf.ones([3, 3]) + tf.eye(3))
     images = random_images(2, low=0.5)
     assert not np.isfinite(target.noise_free_logits(features(images)).numpy()).any()
     with pytest.raises(InputError, match="expected finite") as raised:
@@ -355,7 +355,7 @@ def test_logits_that_overflow_raise(name):
 def broken_target():
     """A linear net of five classes, and the variable [5] that is added to its logits."""
     weights, bias = tf.constant(normal(PIXELS, 5, seed=1)), tf.Variable(tf.zeros([5]))
-    return HeadNoiseTarget(flatten, lambda features: features @ weights + bias, tf.zeros([5, 1])), bias
+    return GaussianLogitsTarget(flatten, lambda features: features @ weights + bias, tf.zeros([5, 1])), bias
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -397,7 +397,7 @@ def test_labels_and_indices_are_checked(labels, indices, message):
 def test_classes_of_a_random_net_are_checked(name, what):
     """Its number of classes is known only from its logits."""
     weights = normal(PIXELS, 3)
-    target = RandomNetTarget(lambda images, seed: flatten(images) @ weights)
+    target = SampledTarget(lambda images, seed: flatten(images) @ weights)
     labels = {"labels": np.array([0, 3]), "targets": np.array([0, 1])}[what]
     targets = {"labels": None, "targets": np.array([1, 3])}[what]
     attack = build(f"{QUICK[name]}:targeted={str(what == 'targets').lower()}")

@@ -32,7 +32,7 @@ from wca_tf.attacks.objectives import OBJECTIVES, margin_units
 from wca_tf.attacks.pgd import MomentumPGD
 from wca_tf.core.seeds import make_seed
 from wca_tf.nets.batch import Batch
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 
 ONE_POINT = 0.01
 
@@ -96,7 +96,7 @@ def test_units_are_of_the_start_in_the_same_draws_and_no_gradient_flows_through_
         scale = 10.0 ** tf.random.stateless_uniform([], seed, -3, 3)
         return scale * (tf.reshape(images, [-1, PIXELS]) @ weights)
 
-    target = RandomNetTarget(net)
+    target = SampledTarget(net)
     images, start = random_images(3, seed=1), random_images(3, seed=2)
     batch = batch_of(images, [0, 1, 0])
     ascent = expected_gradient(
@@ -216,12 +216,16 @@ def test_momentum_weighs_gradients_of_any_size_alike():
 
 def test_bounded_starts_at_the_image_then_at_random_then_aims_at_each_class():
     target = tanh_target()
-    rounds = build_attack("bounded:restarts=3", EPSILON).rounds(target)
-    assert [(r.attack.random_start, r.times, r.rivals) for r in rounds] == [(False, 1, 0), (True, 2, 0), (False, 1, 3)]
-    targeted = build_attack("bounded:restarts=1:targeted=true", EPSILON).rounds(target)
-    assert [(r.attack.random_start, r.times, r.rivals) for r in targeted] == [(False, 1, 0)]
-    two = build_attack("bounded", EPSILON).rounds(tanh_target(classes=2))
-    assert not any(r.rivals for r in two)  # towards the only other class is away from the label
+    rounds = build_attack("bounded:restarts=3", EPSILON).stages(target)
+    assert [(r.attack.random_start, r.restarts, r.target_classes) for r in rounds] == [
+        (False, 1, 0),
+        (True, 2, 0),
+        (False, 1, 3),
+    ]
+    targeted = build_attack("bounded:restarts=1:targeted=true", EPSILON).stages(target)
+    assert [(r.attack.random_start, r.restarts, r.target_classes) for r in targeted] == [(False, 1, 0)]
+    two = build_attack("bounded", EPSILON).stages(tanh_target(classes=2))
+    assert not any(r.target_classes for r in two)  # towards the only other class is away from the label
 
 
 def test_units_are_taken_with_their_rows():

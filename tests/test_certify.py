@@ -35,7 +35,7 @@ from wca_tf.nets.lipschitz_layers import AOLConvolution
 from wca_tf.nets.loss_terms import LipschitzMargin
 from wca_tf.nets.model_files import load_model
 from wca_tf.nets.noise import ActivationNoise
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.training import train
@@ -342,7 +342,7 @@ def test_logits_are_computed_with_all_bits_of_float32():
 
     model = SimpleNamespace(class_weights=tf.eye(4), lipschitz=lambda: 1.0)
     examples = Examples(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a", "b", "c", "d"))
-    target = HeadNoiseTarget(features, tf.identity, scale)
+    target = GaussianLogitsTarget(features, tf.identity, scale)
     seen.clear()
     Head.of(target, model, examples, 2)
     assert seen == [False, False, False] and enabled()

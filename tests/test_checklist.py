@@ -25,20 +25,20 @@ from wca_tf.evaluation import trials
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures import checklist, fixed_draws
 from wca_tf.evaluation.measures.checklist import Checklist
-from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, Searches, held
+from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, GradientFreeAttacks, robust_images
 from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.measures.planted_examples import PLANTED_ALGORITHM, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
-from wca_tf.nets.judge import JUDGING_ALGORITHM, Judgement
+from wca_tf.nets.judge import JUDGEMENT_VERSION, Judgement
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 EPSILON = 0.1
-WHOLE = Searches()
+WHOLE = GradientFreeAttacks()
 COUNT = 100
 N_PIXEL, POINTS = WHOLE.n_pixel, WHOLE.random_sampling
 (
@@ -112,7 +112,7 @@ def evidence(
     outcomes = {key: outcome(*key, value, zero_gradients) for key, value in left.items()}
     known = [outcome("pgd:steps=40", EPSILON, left) for left in fixed_draws]
     random = outcomes.pop((searches.random_sampling, EPSILON), None)
-    points = random.judgement.probability_correct[held(outcomes, EPSILON)] if random else np.zeros(0)
+    points = random.judgement.probability_correct[robust_images(outcomes, EPSILON)] if random else np.zeros(0)
     return Evidence(searches, "linf", outcomes, known, points, EPSILON, 1.0, one_pixel, 10)
 
 
@@ -399,7 +399,7 @@ def is_complete(results, asked=WHOLE, **changes):
 
 def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
     """Nor does a whole one for it."""
-    lesser = Searches("square:queries=10", "random_sampling:points=10")
+    lesser = GradientFreeAttacks("square:queries=10", "random_sampling:points=10")
     assert is_complete(honest[0])
     assert not is_complete(honest[0], lesser)
     assert is_complete(honest[0], lesser, searches=dataclasses.asdict(lesser))
@@ -412,8 +412,8 @@ def test_a_checklist_that_older_code_made_is_made_again(honest):
     """Of another algorithm of its own, of the judge, of an attack or of the planted examples."""
     results = honest[0]
     last = results["checklist"][-1]
-    assert last["algorithm"] == checklist.CHECKLIST_ALGORITHM
-    assert last["algorithms"]["square"] == parse_attack("square").algorithm
+    assert last["algorithm"] == checklist.CHECKLIST_VERSION
+    assert last["algorithms"]["square"] == parse_attack("square").version
     older = [{"algorithm": 1}, {"judged_by": 1}, {"algorithms": {**last["algorithms"], "square": 1}}]
     for changes in older:
         assert not is_complete(results, **changes)
@@ -423,7 +423,7 @@ def test_a_checklist_that_older_code_made_is_made_again(honest):
 
 
 def test_lesser_searches_say_so():
-    lesser = Searches("square:queries=10", "random_sampling:points=1500", "n_pixel:generations=3")
+    lesser = GradientFreeAttacks("square:queries=10", "random_sampling:points=1500", "n_pixel:generations=3")
     left = {(lesser.square, EPSILON): 0.6, (lesser.random_sampling, EPSILON): 0.9, (lesser.n_pixel, None): 0.8}
     found = evidence(left, searches=lesser)
     assert CRITERIA[BLACK_BOX](found) == (True, "square:queries=10 leaves 60.0 %, pgd:steps=40 50.0 %")
@@ -508,12 +508,12 @@ def traced_target(kind, traced):
         return net.features(images)
 
     if kind == "head":
-        return HeadNoiseTarget(features, tf.identity, tf.constant(np.diag([1.0, 2.0, 1.0, 2.0]), tf.float32))
+        return GaussianLogitsTarget(features, tf.identity, tf.constant(np.diag([1.0, 2.0, 1.0, 2.0]), tf.float32))
 
     def logits(images, seed):
         return features(images + 0.05 * tf.random.stateless_normal(tf.shape(images), seed))
 
-    return RandomNetTarget(logits)
+    return SampledTarget(logits)
 
 
 def attacked_under_known_draws(target, records, images=8):
@@ -584,7 +584,7 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(command
             for i, verdict in enumerate(passed)
         ]
         found = dataclasses.asdict(FoundExamples("fgsm", 5, 5, True))
-        versions = {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
+        versions = {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGEMENT_VERSION}
         results["planted"] = {"norm": "linf", "epsilon": 0.1, "attacks": [found], **versions}
         (report / "results.json").write_text(json.dumps(results))
         commands[code] = ("evaluate", *arguments, f"--report_dir={report}")

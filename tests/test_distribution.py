@@ -26,7 +26,7 @@ from wca_tf.evaluation.runner import evaluate
 from wca_tf.gaussian import margins
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.model_files import load_model
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder
 from wca_tf.runs.model_dir import ModelDirectory
@@ -452,7 +452,7 @@ def test_a_float16_backbone_loses_no_gradient_of_an_attack(noise):
         model.classifier.kernel.assign(160 * model.classifier.kernel)
         target = target_of(model)
         if noise == "before the features":
-            target = RandomNetTarget(model.logits, noise_free_logits=model.noise_free_logits)
+            target = SampledTarget(model.logits, noise_free_logits=model.noise_free_logits)
         predicted = np.argmax(target.noise_free_logits(target.features(images)), axis=1)
         zero = zero_gradients_of(build_attack("pgd", 8 / 255), target, images, predicted)
         shares[precision] = zero.mean()

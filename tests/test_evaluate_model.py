@@ -32,8 +32,8 @@ from wca_tf.evaluation.report_object import Report
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.judge import ESTIMATING_DRAWS, Judgement, judge
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 CONFIG = EvaluateConfig(attacks="fgsm", epsilons="0.1", eot_samples=2, num_examples=30, batch_size=30)
 
@@ -199,7 +199,7 @@ def shared_noise_logits(images, seed):
     return linear_logits(images + DEVIATION * tf.random.stateless_normal(images.shape[1:], seed))
 
 
-LINEAR = RandomNetTarget(noisy_logits, noise_free_logits=linear_logits)
+LINEAR = SampledTarget(noisy_logits, noise_free_logits=linear_logits)
 
 
 @pytest.fixture(scope="module")
@@ -252,9 +252,9 @@ def test_equal_logits_are_an_error_whatever_the_label(target):
     def dead(images, seed=None):
         return tf.zeros([len(images), 3])
 
-    net = RandomNetTarget(dead, noise_free_logits=dead)
+    net = SampledTarget(dead, noise_free_logits=dead)
     if target == "gaussian":
-        net = HeadNoiseTarget(lambda images: images[:, 0, 0], dead, tf.zeros([3, 1]))
+        net = GaussianLogitsTarget(lambda images: images[:, 0, 0], dead, tf.zeros([3, 1]))
     found = judge(net, tf.zeros([3, 1, 1, 1]), tf.range(3), tf.range(3), 0)
     for numbers in (found.correct, found.noise_free_correct, found.probability_correct):
         np.testing.assert_array_equal(numbers, 0)
@@ -280,7 +280,7 @@ def test_the_noise_free_net_is_judged_where_it_is_known(random_net, judged):
     images, labels, _ = random_net
     noise_free = linear_logits(images).numpy().argmax(axis=1) == labels
     np.testing.assert_array_equal(judged.noise_free_correct, noise_free)
-    unknown = judge(RandomNetTarget(noisy_logits), tf.constant(images), tf.constant(labels), tf.range(600), 0)
+    unknown = judge(SampledTarget(noisy_logits), tf.constant(images), tf.constant(labels), tf.range(600), 0)
     assert np.isnan(unknown.noise_free_correct).all()
     np.testing.assert_array_equal(unknown.probability_correct, judged.probability_correct)
     assert unknown.numbers()["noise_free_accuracy"] is None
@@ -292,7 +292,7 @@ def test_a_net_that_happens_to_have_no_noise_has_its_plain_margin():
     _, test = digits()
     images, labels = tf.constant(test.images[:30]), tf.constant(test.labels[:30])
     net = dense_net()  # outside the target, whose graph must not build it
-    received = judge(RandomNetTarget(lambda images, seed: net(images)), images, labels, tf.range(30), 0)
+    received = judge(SampledTarget(lambda images, seed: net(images)), images, labels, tf.range(30), 0)
     expected = judge(target_of(net), images, labels, tf.range(30), 0)
     np.testing.assert_array_equal(received.probability_correct, expected.probability_correct)
     np.testing.assert_allclose(received.z_margin, expected.z_margin, rtol=1e-3)
@@ -356,7 +356,7 @@ def test_results_of_noise_anywhere_are_valid_json_with_its_errors(random_report)
 
 def test_noise_of_a_seed_alone_gives_the_same_for_any_batch_size(random_net, tmp_path):
     images, labels, _ = random_net
-    target = RandomNetTarget(shared_noise_logits)
+    target = SampledTarget(shared_noise_logits)
     for size in (30, 7):
         run(target, tmp_path / str(size), images, labels, attacks="fgsm,pgd:steps=2", batch_size=size)
     one, other = (arrays(tmp_path / str(size)) for size in (30, 7))
@@ -374,7 +374,7 @@ def test_intervals_of_clean_images_allow_for_noise_that_they_share(tmp_path):
     def logits(images, seed):
         return -10 * tf.abs(images[:, 0, 0, :1] - levels) + 0.1 * tf.random.stateless_normal([3], seed)
 
-    results = run(RandomNetTarget(logits), tmp_path, images, labels, attacks="fgsm", epsilons="0.001")
+    results = run(SampledTarget(logits), tmp_path, images, labels, attacks="fgsm", epsilons="0.001")
     clean, attacked = (entry["n_query_accuracy"]["100"] for entry in (results["clean"], results["attacks"][0]))
     assert clean["value"] == attacked["value"] == 1
     assert attacked["low"] < clean["low"] < 0.5  # images that were attacked together share the luck of the attack too
@@ -388,7 +388,7 @@ class AlwaysDropout(keras.layers.Dropout):
 
 def test_dropout_that_stays_on(tmp_path):
     net = with_layers(dense_net(), [AlwaysDropout(0.3)])
-    assert isinstance(target_of(net), RandomNetTarget)
+    assert isinstance(target_of(net), SampledTarget)
     results = run(net, tmp_path, attacks="fgsm,square:queries=3,pgd:steps=2:targeted=true")
     clean = values(results)
     assert 0.3 < clean["expected_accuracy"] < 0.99
@@ -402,7 +402,7 @@ def test_dropout_that_stays_on(tmp_path):
 def test_targeted_attacks_say_how_often_they_reach_their_class(tmp_path):
     """On a linear net of two classes the wanted class is the other one: its probability is one minus P(correct)."""
     noise = 0.3 * np.eye(2, dtype=np.float32)
-    target = HeadNoiseTarget(lambda images: images, linear_logits, tf.constant(noise))
+    target = GaussianLogitsTarget(lambda images: images, linear_logits, tf.constant(noise))
     images = np.random.default_rng(9).random((30, *SHAPE)).astype(np.float32)
     labels = linear_logits(images).numpy().argmax(axis=1)
     results = run(target, tmp_path, images, labels, attacks="pgd:targeted=true,pgd")
@@ -424,7 +424,7 @@ def sigmoid_net():
 
 
 def two_classes():
-    return HeadNoiseTarget(lambda images: images, linear_logits, tf.zeros([2, 1]))
+    return GaussianLogitsTarget(lambda images: images, linear_logits, tf.zeros([2, 1]))
 
 
 def some_images():

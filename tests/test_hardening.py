@@ -12,7 +12,7 @@ from toy_models import CLASSES, toy_data
 import wca_tf
 from wca_tf.core.errors import InputError
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 SHAPE = (8, 8, 1)
 
@@ -212,7 +212,7 @@ def test_the_new_weights_depend_on_the_seed_alone():
 def test_attacks_see_a_net_with_noise_in_its_head():
     images, labels = toy_data(8)
     target = wca_tf.target_of(wca_tf.harden(classifier()))
-    assert isinstance(target, HeadNoiseTarget)
+    assert isinstance(target, GaussianLogitsTarget)
     adversarial = wca_tf.parse_attack("z_margin:steps=2")(target, images, labels, epsilon=0.1).images
     assert 0 < np.abs(adversarial - images).max() <= 0.1 + 1e-6
 

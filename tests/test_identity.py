@@ -22,7 +22,7 @@ from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.serving.export import export
 
 SHAPE = (8, 8, 1)
@@ -173,7 +173,7 @@ def test_keras_noise_inside_a_net_of_this_package_follows_the_seed(make, tmp_pat
     net = make(layers(keras.layers.Dense(16), Dropout(0.5, seed=1)))
     net.build((None, *SHAPE))
     target, images = target_of(net), tf.random.stateless_uniform([5, *SHAPE], [0, 0])
-    assert isinstance(target, RandomNetTarget) and not target.own_draws and target.noise_free_logits is None
+    assert isinstance(target, SampledTarget) and not target.per_image_noise and target.noise_free_logits is None
     first, again, other = (target.logits(images, tf.constant([0, seed]), 3).numpy() for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
@@ -201,7 +201,7 @@ class OnDarkImages(keras.layers.Layer):
 
 
 def test_noise_on_dark_images_alone_is_noise():
-    assert isinstance(target_of(layers(OnDarkImages(), keras.layers.Dense(4))), RandomNetTarget)
+    assert isinstance(target_of(layers(OnDarkImages(), keras.layers.Dense(4))), SampledTarget)
 
 
 @pytest.mark.parametrize("outputs", [lambda f: [f, f], lambda f: {"a": f}, lambda f: keras.layers.Reshape((2, 2))(f)])
@@ -284,7 +284,7 @@ class OneOfTwoHeads(keras.layers.Layer):
 def test_a_net_that_chooses_one_of_two_heads_is_always_found_to_be_random():
     for _ in range(20):  # two calls chose the same head of half of these nets
         net = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), OneOfTwoHeads()])
-        assert isinstance(target_of(net), RandomNetTarget)
+        assert isinstance(target_of(net), SampledTarget)
 
 
 def test_probabilities_in_bfloat16_are_refused_wherever_the_softmax_is():

@@ -19,8 +19,8 @@ from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, run_attacks
 from wca_tf.evaluation.worst_case import least_probability
 from wca_tf.gaussian.intervals import all_correct, design_effect_of_blocks, mean_difference, mean_with_interval, percent
 from wca_tf.nets.judge import Judgement, judge
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 SEEDS = 64
 COVERED = 57  # of 64, of intervals of 95 %: fewer has a chance of 2 in 100
@@ -67,7 +67,7 @@ def very_noisy():
     """(target, images, labels): three classes, whose noise was made four times as large."""
     inner, outer = tf.constant(normal(36, 8, seed=80) / 2), tf.constant(normal(8, 3, seed=81))
     noise = tf.constant(4 * 0.4 * normal(3, 4, seed=82))
-    target = HeadNoiseTarget(lambda images: tf.tanh((flatten(images) - 0.5) @ inner), lambda f: f @ outer, noise)
+    target = GaussianLogitsTarget(lambda images: tf.tanh((flatten(images) - 0.5) @ inner), lambda f: f @ outer, noise)
     images = random_images(COUNT, shape=(6, 6, 1))
     return target, images, predictions(target, images)
 
@@ -78,7 +78,7 @@ def moved_by_a_draw():
     way = normal(36, seed=90)
     weights, bias = np.stack([0 * way, way, -0.01 * way], axis=1), tf.constant([6.0, 0, 0])
     noise = 6 * tf.constant([[0.0, 0], [1, 0], [0, 1]])
-    target = HeadNoiseTarget(lambda images: flatten(images) - 0.5, lambda f: f @ weights + bias, noise)
+    target = GaussianLogitsTarget(lambda images: flatten(images) - 0.5, lambda f: f @ weights + bias, noise)
     images = random_images(COUNT, shape=(6, 6, 1))
     return target, images, predictions(target, images)
 
@@ -93,7 +93,7 @@ def test_the_interval_of_an_attack_covers_its_mean_over_seeds(very_noisy, text):
 def test_intervals_cover_where_a_draw_that_all_images_share_would_decide(moved_by_a_draw, monkeypatch):
     """With one draw for all images, as once, most intervals do not."""
     assert covered(*moved_by_a_draw, "fgsm:eot_samples=1", SEEDS) >= COVERED
-    monkeypatch.setattr(gradients, "drawn_for", lambda *_: None)
+    monkeypatch.setattr(gradients, "noise_indices", lambda *_: None)
     another = "fgsm:eot_samples=1:relative_step_size=0.999999"  # whose graph is traced anew
     assert covered(*moved_by_a_draw, another, SEEDS) < SEEDS / 2
 
@@ -109,7 +109,7 @@ def test_intervals_allow_for_images_that_an_attack_moves_together(tmp_path):
         mean = tf.linalg.matvec(pixels, way)
         return tf.stack([0 * mean + 6, mean + noise[0], -0.01 * mean + noise[1]], axis=1)
 
-    target, images = RandomNetTarget(logits), random_images(300, shape=(6, 6, 1)).numpy()  # one graph for all seeds
+    target, images = SampledTarget(logits), random_images(300, shape=(6, 6, 1)).numpy()  # one graph for all seeds
     numbers = []
     for seed in range(24):
         config = EvaluateConfig("fgsm:eot_samples=1", "0.1", num_examples=0, seed=seed)
@@ -175,7 +175,7 @@ def noisy_images(images, seed):
 def test_few_images_are_attacked_in_ten_parts_or_more(tmp_path):
     images = random_images(20, shape=(6, 6, 1)).numpy()
     results = evaluate_model(
-        RandomNetTarget(noisy_images),
+        SampledTarget(noisy_images),
         images,
         np.zeros(20, int),
         EvaluateConfig("fgsm", "0.01", eot_samples=2),
@@ -188,7 +188,7 @@ def test_few_images_are_attacked_in_ten_parts_or_more(tmp_path):
 def test_fewer_than_ten_parts_are_told_and_records_of_other_parts_are_made_again(tmp_path):
     images = random_images(10, shape=(6, 6, 1)).numpy()
     config = EvaluateConfig("fgsm", "0.01", eot_samples=2)
-    target, labels = RandomNetTarget(noisy_images), np.zeros(10, int)
+    target, labels = SampledTarget(noisy_images), np.zeros(10, int)
     trials, examples = trials_of(config), Examples(images, labels, ("0", "1"))
     run_attacks(target, [CLEAN_TRIAL, *trials], examples, Settings(block_size=5), tmp_path / "records")
     [outcome] = run_attacks(target, trials, examples, Settings(block_size=2), tmp_path / "records")

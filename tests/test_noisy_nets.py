@@ -17,8 +17,8 @@ from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise, Draws, drawing
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.noisy_weights import NoisyConvolution as WithNoise
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 SHAPE, CLASSES = (6, 6, 2), 3
 
@@ -98,7 +98,7 @@ def test_a_gradient_over_draws_made_together_is_the_mean_of_their_gradients(net)
 
 def test_noise_of_an_image_follows_from_its_number_and_not_from_its_place():
     target, images = target_of(noisy_net(BeforeConvolutions)), random_images(4, shape=SHAPE)
-    assert target.own_draws
+    assert target.per_image_noise
     whole = target.logits(images, make_seed(0), 3, tf.constant([4, 9, 2, 0], tf.int64)).numpy()
     part = target.logits(images[1:3], make_seed(0), 3, tf.constant([9, 2], tf.int64)).numpy()
     np.testing.assert_allclose(part, whole[:, 1:3], atol=1e-5)
@@ -109,7 +109,7 @@ def test_noise_of_an_image_follows_from_its_number_and_not_from_its_place():
 def test_noise_on_weights_is_that_of_all_images_of_a_draw():
     net = noisy_net(OnKernels)
     target, image = target_of(net), random_images(1, shape=SHAPE)
-    assert not target.own_draws
+    assert not target.per_image_noise
     logits = target.logits(tf.repeat(image, 3, axis=0), make_seed(0), 2, tf.constant([1, 2, 3], tf.int64)).numpy()
     np.testing.assert_allclose(logits, np.repeat(logits[:, :1], 3, axis=1), atol=1e-6)
     assert not np.allclose(logits[0], logits[1], atol=1e-3)
@@ -147,7 +147,7 @@ def test_layers_of_a_model_in_the_backbone_draw_their_own_numbers():
     net = NoisyNet(keras.Model(images, outputs), CLASSES)
     net.build((None, *SHAPE))
     assert [layer.number for layer in net.noise_layers] == [0, 1, 2]
-    assert not net.target().own_draws  # because of the noisy kernel inside
+    assert not net.target().per_image_noise  # because of the noisy kernel inside
 
 
 def test_a_noise_layer_that_its_net_does_not_know_is_an_error():
@@ -224,7 +224,7 @@ def own_scale_target():
     def logit_scale(features):
         return tf.transpose(WEIGHTS)[tf.newaxis] * features[:, tf.newaxis, 5:]
 
-    return HeadNoiseTarget(features, lambda features: features[:, :5] @ WEIGHTS, logit_scale, True, True)
+    return GaussianLogitsTarget(features, lambda features: features[:, :5] @ WEIGHTS, logit_scale, True, True)
 
 
 def test_draws_of_a_net_with_a_covariance_of_each_image_have_it():
@@ -284,7 +284,7 @@ def noisy_weights_net(images, seed):
 
 
 def test_single_draw_is_pgd_on_the_net_under_that_draw():
-    target, images, labels = RandomNetTarget(noisy_weights_net), random_images(3, shape=SHAPE), np.array([0, 1, 2])
+    target, images, labels = SampledTarget(noisy_weights_net), random_images(3, shape=SHAPE), np.array([0, 1, 2])
     attack = parse_attack("single_draw:steps=3")
     found = attack(target, images, labels, epsilon=0.1, seed=5).images
     fixed = target.with_fixed_draw(fold_in(make_seed(5), 2))
@@ -293,7 +293,7 @@ def test_single_draw_is_pgd_on_the_net_under_that_draw():
 
 
 def test_single_draw_overstates_the_robustness_of_a_net_that_changes_much():
-    target, images = RandomNetTarget(noisy_weights_net), random_images(40, shape=SHAPE)
+    target, images = SampledTarget(noisy_weights_net), random_images(40, shape=SHAPE)
     labels = target.logits(images, make_seed(1), 400).numpy().mean(axis=0).argmax(axis=1)
     left = {
         name: parse_attack(text, eot_samples=50)(target, images, labels, epsilon=0.1).probability_correct.mean()

@@ -18,7 +18,7 @@ from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.summary import summarise
 from wca_tf.nets import passes
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 
 DRAWS = 20
 IMAGES = 3
@@ -26,7 +26,7 @@ IMAGES = 3
 
 def random_net(**options):
     """A net whose draws are passes, 8 at a time; three parts of 20 draws are not of one size."""
-    return RandomNetTarget(seeded_net, noise_free_logits=lambda images: seeded_net(images, [0, 0]), **options)
+    return SampledTarget(seeded_net, noise_free_logits=lambda images: seeded_net(images, [0, 0]), **options)
 
 
 def in_one_pass(images, seeds, numbers):
@@ -36,20 +36,20 @@ def in_one_pass(images, seeds, numbers):
 NETS = {
     "gaussian": tanh_target(classes=3, scale=0.3),
     "anywhere": random_net(),
-    "several draws a pass": random_net(logits_of_draws=in_one_pass, own_draws=True),
+    "several draws a pass": random_net(logits_of_draws=in_one_pass, per_image_noise=True),
 }
 # Attack -> (forward, backward) for noise in the head, and for noise anywhere, where a draw is a pass.
 CLOSED_FORMS = {
     "fgsm": ((1, 1), (DRAWS, DRAWS)),
     "pgd:steps=5": ((5, 5), (5 * DRAWS, 5 * DRAWS)),
     "apgd_ce:steps=5": ((6, 6), (2 * 6 * DRAWS, 6 * DRAWS)),
-    "square:queries=4:bound=0.0": ((6, 0), (6 * DRAWS, 0)),  # two for the units of the bounded margin
+    "square:queries=4:stop_at=0.0": ((6, 0), (6 * DRAWS, 0)),  # two for the units of the bounded margin
     "n_pixel:objective=margin:population=5:generations=3": ((5 * 4 + 1, 0), (21 * DRAWS, 0)),
     "random_sampling:points=7": ((8, 0), (8 * DRAWS, 0)),
     "transfer:steps=4": ((4, 4), (4, 4)),
     "single_draw:steps=3": ((3, 3), (3, 3)),
     # Three runs of two steps, each judged by draws, as the image itself is.
-    "pgd_restarts:steps=2:restarts=3:bound=0.0": ((3 * 3 + 1, 6), (6 * DRAWS + 4 * 200, 6 * DRAWS)),
+    "pgd_restarts:steps=2:restarts=3:stop_at=0.0": ((3 * 3 + 1, 6), (6 * DRAWS + 4 * 200, 6 * DRAWS)),
 }
 
 
@@ -65,7 +65,7 @@ def passes_of(text, target, images=None, **arguments):
     return perturbed_by(At(attack, 1e-3), target, images, labels_of(target, images), **arguments).passes
 
 
-ONE_GRADIENT_NO_GRADIENT = ("pgd:steps=5", "square:queries=4:bound=0.0")  # where several draws are a pass
+ONE_GRADIENT_NO_GRADIENT = ("pgd:steps=5", "square:queries=4:stop_at=0.0")  # where several draws are a pass
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_second_run_of_a_graph_counts_the_same():
 
 def test_a_cascade_counts_its_members_and_what_it_judges_by():
     """Auto-PGD twice, a pass to judge each, and one for the image; none is spent on images that are lost."""
-    assert passes_of("auto_rand:steps=4:eot_samples=20:bound=0.0", NETS["gaussian"]) == (2 * 6 + 1, 2 * 5)
+    assert passes_of("auto_rand:steps=4:eot_samples=20:stop_at=0.0", NETS["gaussian"]) == (2 * 6 + 1, 2 * 5)
     target, images = NETS["gaussian"], random_images(4)
     labels = labels_of(target, images)
     right = perturbed_by(At(parse_attack("pgd_restarts:restarts=2"), 0.0), target, images, labels).passes
@@ -101,7 +101,7 @@ def test_a_cascade_counts_its_members_and_what_it_judges_by():
 def test_a_lost_image_costs_nothing_more_where_each_draws_for_itself(net):
     """All images are lost: one judgement by 200 draws is all that they cost."""
     target, images = NETS[net], random_images(4)
-    attack = parse_attack("pgd_restarts:restarts=2:bound=1.0", eot_samples=DRAWS)
+    attack = parse_attack("pgd_restarts:restarts=2:stop_at=1.0", eot_samples=DRAWS)
     assert perturbed_by(At(attack, 0.1), target, images, labels_of(target, images)).passes == (200, 0)
 
 
@@ -163,7 +163,7 @@ strategy = make_strategy("mirrored")
 assert strategy.num_replicas_in_sync == 2
 from test_passes import NETS, passes_of
 from attack_nets import random_images
-cases = [("gaussian", "pgd:steps=5"), ("anywhere", "fgsm"), ("several draws a pass", "square:queries=4:bound=0.0")]
+cases = [("gaussian", "pgd:steps=5"), ("anywhere", "fgsm"), ("several draws a pass", "square:queries=4:stop_at=0.0")]
 with strategy.scope():
     print(json.dumps([[net, text, passes_of(text, NETS[net], random_images(5))] for net, text in cases]))
 """

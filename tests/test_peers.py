@@ -23,7 +23,7 @@ from wca_tf.core.seeds import make_seed
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.nets.keras_target import target_of
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ class Victim:
     """A trained net as every library sees it, and images to attack."""
 
     model: keras.Model
-    target: HeadNoiseTarget
+    target: GaussianLogitsTarget
     net: object
     images: np.ndarray
     labels: np.ndarray

@@ -20,8 +20,8 @@ from wca_tf.evaluation.measures.planted_examples import (
 )
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.model_files import load_model
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 EPSILON = 0.1
@@ -109,7 +109,7 @@ def test_a_net_with_noise_anywhere_is_tested_under_one_draw():
     def logits(images, seed):
         return net(images + 0.1 * tf.random.stateless_normal(tf.shape(images), seed))
 
-    assert outcome_of(RandomNetTarget(logits), "pgd:steps=5").passed is True
+    assert outcome_of(SampledTarget(logits), "pgd:steps=5").passed is True
 
 
 # Attacks that are broken, and nets that hide
@@ -168,7 +168,9 @@ def test_without_any_gradient_the_text_says_so_and_does_not_blame_saturation():
 
 def scaled(target, logits, noise):
     """The same net with its noise-free logits and its noise times a number; no answer changes when both are alike."""
-    return HeadNoiseTarget(target.features, lambda f: logits * target.noise_free_logits(f), noise * target.logit_scale)
+    return GaussianLogitsTarget(
+        target.features, lambda f: logits * target.noise_free_logits(f), noise * target.logit_scale
+    )
 
 
 def test_cross_entropy_fails_on_a_saturated_net_and_the_text_says_so():
@@ -199,7 +201,7 @@ def test_noise_as_large_as_saturated_logits_leaves_cross_entropy_a_gradient(nois
 
 
 def test_a_constant_net_has_nothing_to_be_found():
-    target = HeadNoiseTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
+    target = GaussianLogitsTarget(lambda images: tf.zeros([len(images), 3]), tf.identity, tf.zeros([3, 1]))
     assert outcome_of(target, "fgsm", least=0) == FoundExamples("fgsm", 0, 0, None)
 
 
@@ -221,13 +223,13 @@ def test_the_planted_read_out_has_the_nets_own_margin_and_noise(noisy_target, ki
     images = tf.constant(digits()[1].images[:10])
     margins, deviations = margins_and_deviations(target, images)
     if kind == "anywhere":
-        target = RandomNetTarget(lambda images, seed: noisy_target.logits(noisy_target.features(images), seed, 1)[0])
+        target = SampledTarget(lambda images, seed: noisy_target.logits(noisy_target.features(images), seed, 1)[0])
     net = planted_net.PlantedNet(target, images)
     # Of a net whose draws are passes, 50 tell: six standard errors of a mean of 50, and of a deviation.
     tolerance = {"head": 0.1, "anywhere": 0.6, "none": 1e-6}[kind]
     for index in range(3):
         image = images[index : index + 1]
-        planted_net.Surroundings(net, image, index, 0).plant(("linf", EPSILON))
+        planted_net.PlantingSite(net, image, index, 0).plant(("linf", EPSILON))
         clean = net.read_out(net.features(image))[0].numpy()
         assert clean[0] - clean[1] == pytest.approx(np.median(margins), rel=tolerance)
         [margin], [deviation] = margins_and_deviations(net.target, image)
@@ -246,7 +248,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
         reach = planted_examples._reach(attack, "linf", EPSILON, image.shape[1:])
-        planted = planted_net.Surroundings(net, image, index, 0).plant(reach)
+        planted = planted_net.PlantingSite(net, image, index, 0).plant(reach)
         everything = planted_net._draw(reach, image, np.random.default_rng((0, index, 0)))
         classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
         [wrong] = np.flatnonzero(classes != 0)
@@ -270,7 +272,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
 def test_what_is_planted_for_one_attack_is_there_again_for_the_next(noisy_target):
     """Fitted once for a reach, the read-out is put back after another reach's."""
     image = tf.constant(digits()[1].images[:1])
-    around = planted_net.Surroundings(planted_net.PlantedNet(noisy_target, image), image, 0, 0)
+    around = planted_net.PlantingSite(planted_net.PlantedNet(noisy_target, image), image, 0, 0)
     first, other, again = (around.plant(reach) for reach in (("linf", 0.1), ("l2", 0.8), ("linf", 0.1)))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)

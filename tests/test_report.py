@@ -29,7 +29,7 @@ from wca_tf.evaluation.report.sections import UPPER_BOUND, gradient_warnings
 from wca_tf.evaluation.report.table import attack_table
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
 from wca_tf.nets.model_files import load_model
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
 
@@ -491,9 +491,7 @@ def test_only_attacks_without_a_radius(tmp_path):
 def test_estimated_numbers_of_a_net_with_noise_anywhere(tmp_path):
     shape = (5, 5, 3)
     net = linear(shape)
-    target = RandomNetTarget(
-        lambda images, seed: net(images + 0.3 * tf.random.stateless_normal(tf.shape(images), seed))
-    )
+    target = SampledTarget(lambda images, seed: net(images + 0.3 * tf.random.stateless_normal(tf.shape(images), seed)))
     results = evaluate_model(target, *some_images(shape), dataclasses.replace(CHEAP, attacks="fgsm"), tmp_path)
     page = Page(tmp_path / "report.html")
     assert results["clean"]["noise_free_accuracy"] is None

@@ -636,7 +636,7 @@ def test_rows_of_other_nets_or_attacks_are_made_again(tmp_path, monkeypatch):
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
     monkeypatch.undo()
-    monkeypatch.setattr(ATTACKS["pgd"].kind, "algorithm", 99)
+    monkeypatch.setattr(ATTACKS["pgd"].kind, "version", 99)
     with pytest.raises(AssertionError, match="made again"):
         kept(tmp_path, never)
 

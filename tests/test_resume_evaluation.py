@@ -39,9 +39,9 @@ from wca_tf.evaluation.outcomes import GALLERY, load_outcome, record_path, save_
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, Trial, run_attacks
 from wca_tf.nets import model_files
-from wca_tf.nets.judge import JUDGING_ALGORITHM
+from wca_tf.nets.judge import JUDGEMENT_VERSION
 from wca_tf.nets.model_files import load_model, save_model
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 TARGET = attack_nets.tanh_target(scale=0.3)
@@ -202,16 +202,16 @@ def test_a_record_of_an_older_algorithm_is_made_again(examples, uninterrupted, t
 
 def test_every_attack_has_the_number_of_its_algorithm_in_its_record(uninterrupted):
     for outcome in uninterrupted[0][1:]:
-        assert outcome.config["algorithm"] == parse_attack(outcome.name).algorithm
-        assert outcome.config["judged_by"] == JUDGING_ALGORITHM
+        assert outcome.config["algorithm"] == parse_attack(outcome.name).version
+        assert outcome.config["judged_by"] == JUDGEMENT_VERSION
 
 
 def test_a_record_of_a_worst_case_is_made_again_after_a_new_algorithm_of_a_member(monkeypatch):
     adaptive = trial("adaptive", 0.1)
     before = dict(adaptive.config)
-    assert adaptive.made(before)
-    monkeypatch.setattr(AutoPGD, "algorithm", AutoPGD.algorithm + 1)
-    assert not adaptive.made(before)
+    assert adaptive.matches(before)
+    monkeypatch.setattr(AutoPGD, "version", AutoPGD.version + 1)
+    assert not adaptive.matches(before)
 
 
 def test_names_and_radii_have_records_of_their_own(tmp_path):
@@ -573,7 +573,7 @@ def test_compiling_makes_no_other_net(tmp_path):
 
 def test_batches_matter_to_noise_anywhere(tmp_path):
     """Whose draws may depend on the place in a batch: records of two sizes must not be mixed."""
-    target = RandomNetTarget(lambda images, seed: dense_net()(images))
+    target = SampledTarget(lambda images, seed: dense_net()(images))
     go_on(tmp_path / "report", target)
     with pytest.raises(InputError, match="batch_size"):
         go_on(tmp_path / "report", target, batch_size=5)

@@ -93,7 +93,7 @@ def test_noise_of_each_image_is_its_own_unless_the_batch_shares_it(text):
     logits = target.logits(target.features(tf.repeat(image, 3, axis=0)), make_seed(0), 2, indices).numpy()
     np.testing.assert_allclose(logits[:, 0], logits[:, 2], atol=1e-5)
     differs = np.abs(logits[:, 0] - logits[:, 1]).max() > 1e-5
-    assert differs == ("batch" not in text) == target.own_draws
+    assert differs == ("batch" not in text) == target.per_image_noise
 
 
 @pytest.mark.parametrize("text", EVERY)

@@ -18,7 +18,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.model_files import load_model
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import NEWER, NEWER_OPTIONS, ModelDirectory
@@ -51,7 +51,7 @@ def test_one_averaged_draw_is_a_draw():
 
 
 def test_noise_anywhere_is_averaged_over_passes():
-    target, images = RandomNetTarget(seeded_net), random_images(3)
+    target, images = SampledTarget(seeded_net), random_images(3)
     averaged = target.averaged(4).logits(images, make_seed(1), 2).numpy()
     for draw in range(2):
         passes = target.logits(images, fold_in(make_seed(1), draw), 4).numpy()

@@ -24,8 +24,8 @@ from .nets.classifier import StochasticClassifier
 from .nets.keras_target import target_of
 from .nets.model_files import load_model
 from .nets.noisy_net import NoisyNet
-from .nets.random_net_target import RandomNetTarget
-from .nets.targets import HeadNoiseTarget
+from .nets.sampled_target import SampledTarget
+from .nets.targets import GaussianLogitsTarget
 from .runs.config import TrainConfig
 from .runs.model_dir import ModelDirectory
 from .runs.training import train
@@ -44,7 +44,7 @@ __all__ = [
     "EvaluateConfig",
     "Examples",
     "ExportConfig",
-    "HeadNoiseTarget",
+    "GaussianLogitsTarget",
     "InputError",
     "IsotropicNoise",
     "LayerFactory",
@@ -52,7 +52,7 @@ __all__ = [
     "ModelDirectory",
     "NetRequest",
     "NoisyNet",
-    "RandomNetTarget",
+    "SampledTarget",
     "Report",
     "StochasticClassifier",
     "TrainConfig",

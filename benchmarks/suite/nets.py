@@ -19,7 +19,7 @@ from wca_tf.defences.wca.net import WCANet
 from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noisy_net import NoisyNet
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 LARGER = ("resnet18", "resnet18_narrow", "airbench93", "airbench93_relu", "airbench94_relu")
 IMAGE_SHAPES = {"lenet_plus_plus": (28, 28, 1), **dict.fromkeys(LARGER, (32, 32, 3))}
@@ -33,8 +33,8 @@ class Net:
     """A net, with and without its noise, and its images [N, H, W, channels] and labels [N]."""
 
     model: WCANet
-    target: HeadNoiseTarget
-    noise_free: HeadNoiseTarget
+    target: GaussianLogitsTarget
+    noise_free: GaussianLogitsTarget
     images: np.ndarray
     labels: np.ndarray
 

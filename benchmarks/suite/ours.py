@@ -24,10 +24,10 @@ from benchmarks.suite.plan import (
 from benchmarks.suite.process import Job, Pool, serve
 from wca_tf.attacks import Attack, carlini_wagner, n_pixel, parse_attack
 from wca_tf.attacks.n_pixel import NPixel, paint
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 
 DEVICE = "CPU:0"
-# Searches that do not end early: the same number of steps and generations for every contender.
+# GradientFreeAttacks that do not end early: the same number of steps and generations for every contender.
 carlini_wagner.PATIENCE = 10**9
 n_pixel.CONVERGED = -1.0
 
@@ -123,10 +123,10 @@ def hidden_deviation(net: nets.Net, job: dict[str, Any]) -> Job:
     return Job(lambda: None, info={"deviation": float(np.std(passes, axis=0).mean()), "difference": float(difference)})
 
 
-def _pass_per_draw(net: nets.Net) -> RandomNetTarget:
+def _pass_per_draw(net: nets.Net) -> SampledTarget:
     """The net as one whose noise could be anywhere: one draw's activations in memory at a time, as in peers' loops."""
     model = net.model
-    return RandomNetTarget(
+    return SampledTarget(
         lambda images, seed: model.classifier(model.noise(model.features(images), seed=seed)), draws_per_pass=1
     )
 

@@ -15,7 +15,7 @@ from wca_tf.data.batches import training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.defences.adversarial_training import AdversarialTraining
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import new_model
 
@@ -36,11 +36,11 @@ class Stopwatch(keras.callbacks.Callback):
 class PassPerDraw(AdversarialTraining):
     """Adversarial training of a net whose noise could be anywhere: every draw is a pass."""
 
-    def target(self, model: keras.Model) -> RandomNetTarget:
+    def target(self, model: keras.Model) -> SampledTarget:
         def logits(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
             return model.classifier(model.noise(model.features(images), seed=seed))
 
-        return RandomNetTarget(logits, draws_per_pass=1)
+        return SampledTarget(logits, draws_per_pass=1)
 
 
 def prepare(job: dict[str, Any]) -> Job:

@@ -26,8 +26,8 @@ from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import passes_per_image, sharded_graph
 from wca_tf.nets.judge import judge
 from wca_tf.nets.passes import Passes, passes_so_far
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import HeadNoiseTarget, Target
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget, Target
 
 EPSILON = 8 / 255
 BOUND = "an image is lost when its P(correct) is at most this"  # the meaning of an option of several attacks
@@ -60,12 +60,12 @@ class Perturbed(NamedTuple):
 
     Attributes:
         images: float32 [B, H, W, channels].
-        told: whole numbers [B] for some attributes of `AttackResult`, by name: found, generations.
+        extras: whole numbers [B] for some attributes of `AttackResult`, by name: found, generations.
         passes: the mean passes of an image; NaN for a target of another class, which does not count them.
     """
 
     images: tf.Tensor
-    told: dict[str, np.ndarray]
+    extras: dict[str, np.ndarray]
     passes: Passes = Passes(0, 0)
 
 
@@ -82,7 +82,7 @@ class Attack(abc.ABC):
         text: the attack as written in `--attacks`; empty for an attack made in Python.
     """
 
-    algorithm: ClassVar[int] = 3  # raise it whenever a change makes the same options give other images
+    version: ClassVar[int] = 3  # raise it whenever a change makes the same options give other images
     has_radius: ClassVar[bool] = False
     names: ClassVar[dict[str, Mapping[str, Any]]] = {}  # of this class in names.py, with the defaults of each
 
@@ -134,7 +134,7 @@ class Attack(abc.ABC):
         target = as_target(model, tuple(images.shape[1:]))
         indices = np.arange(len(images)) if indices is None else indices
         made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
-        found, generations = made.told.get("found"), made.told.get("generations")
+        found, generations = made.extras.get("found"), made.extras.get("generations")
         if len(images) == 0:
             return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)
 
@@ -174,7 +174,7 @@ class Attack(abc.ABC):
         batch = Batch(images, *(None if v is None else tf.constant(v, tf.int64) for v in (labels, indices, wanted)))
         before = passes_so_far()
         try:
-            adversarial, told = _graph(self)(target, batch, tf.constant(radius, tf.float32), make_seed(seed))
+            adversarial, extras = _graph(self)(target, batch, tf.constant(radius, tf.float32), make_seed(seed))
         except tf.errors.InvalidArgumentError as error:
             if "the attack's" not in str(error):  # the message of `check_numerics` is TensorFlow's only sign
                 raise
@@ -182,9 +182,9 @@ class Attack(abc.ABC):
             raise NonFiniteError(message) from None
         self.check_reach(adversarial, images, radius)
         passes = Passes(math.nan, math.nan)
-        if isinstance(target, HeadNoiseTarget | RandomNetTarget):
+        if isinstance(target, GaussianLogitsTarget | SampledTarget):
             passes = passes_per_image(target, len(images), passes_so_far().since(before))
-        return Perturbed(adversarial, {name: values.numpy() for name, values in told.items()}, passes)
+        return Perturbed(adversarial, {name: values.numpy() for name, values in extras.items()}, passes)
 
     @abc.abstractmethod
     def perturb(

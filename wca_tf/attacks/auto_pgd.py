@@ -10,7 +10,7 @@ import dataclasses
 
 from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.balls import BALLS, Ball
-from wca_tf.attacks.gradients import Ascent, expected_gradient, selection_survival
+from wca_tf.attacks.gradients import ValueAndGradient, expected_gradient, selection_score
 from wca_tf.attacks.objectives import OBJECTIVES
 from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
@@ -26,7 +26,7 @@ HALVED = "a step size is halved when at most this share of its steps increased t
 class AutoPGD(BallAttack):
     """Auto-PGD: momentum, and a step size that halves itself; returns the iterate at which the net fails most."""
 
-    algorithm = 4
+    version = 4
 
     objective: str = option("ce", "the loss that the steps increase", choices=tuple(OBJECTIVES))
     steps: int = option(100, "number of gradient steps", quick=20)
@@ -37,7 +37,7 @@ class AutoPGD(BallAttack):
         return self.steps + 1
 
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        def climb(images: tf.Tensor, step: tf.Tensor) -> Ascent:
+        def climb(images: tf.Tensor, step: tf.Tensor) -> ValueAndGradient:
             draws, step_seed = self.eot_samples, fold_in(seed, 1, step)
             return expected_gradient(target, images, batch, step_seed, objective=self.objective, draws=draws)
 
@@ -48,7 +48,7 @@ class AutoPGD(BallAttack):
         ascent = climb(x, tf.constant(0))
         gradient, previous_x, previous_values = ascent.gradient, x, ascent.values
         best_x, best_gradient, best_values, checked_values = x, gradient, ascent.values, ascent.values
-        weakest, survival = x, selection_survival(target, ascent, batch, self.eot_samples)
+        weakest, score = x, selection_score(target, ascent, batch, self.eot_samples)
         step_size = 2 * epsilon * tf.ones_like(best_values)
         increases, halved = tf.zeros_like(best_values), tf.ones_like(best_values, tf.bool)
         for step in tf.range(self.steps):
@@ -57,9 +57,9 @@ class AutoPGD(BallAttack):
             previous_x, x = x, moved
             ascent = climb(x, step + 1)
             gradient = ascent.gradient
-            found = selection_survival(target, ascent, batch, self.eot_samples)
-            lower = found.below(survival)
-            weakest, survival = tf.where(per_image(lower), x, weakest), found.where(lower, survival)
+            found = selection_score(target, ascent, batch, self.eot_samples)
+            lower = found.better_for_attacker(score)
+            weakest, score = tf.where(per_image(lower), x, weakest), found.where(lower, score)
 
             higher = ascent.values > best_values
             best_x = tf.where(per_image(higher), x, best_x)

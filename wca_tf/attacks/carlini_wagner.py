@@ -12,7 +12,7 @@ from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.batch import Batch, per_image, replace_rows
-from wca_tf.nets.targets import Target, open_rows
+from wca_tf.nets.targets import Target, active_rows
 
 # Keeps pixels of 0 and 1 finite in tanh space.
 SHRINK = 0.999999
@@ -112,7 +112,7 @@ def _search(
     found = tf.zeros_like(best_square, tf.bool)
     step = tf.constant(0)
     while step < attack.steps and tf.reduce_any(state.active):
-        rows = open_rows(target, state.active)
+        rows = active_rows(target, state.active)
         part, active = batch.take(rows), tf.gather(state.active, rows)
         w = tf.gather(state.w, rows)
         x = _to_images(w)

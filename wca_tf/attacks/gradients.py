@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from wca_tf.attacks.objectives import OBJECTIVES, SHARPNESS, margin_units, survival_of
+from wca_tf.attacks.objectives import OBJECTIVES, SHARPNESS, margin_units, score_logits
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.batch import Batch, replace_rows
@@ -19,54 +19,52 @@ from wca_tf.nets.targets import CHEAP_DRAWS, Target
 
 ZERO = "zero"  # gradients where a net does not depend on its input
 # The number of draws that decide whether a net with noise anywhere errs on an image, apart from those of gradients.
-DECIDING_DRAWS = 200
+SCORING_DRAWS = 200
 MIN_GRADIENT = 2.0**-120  # a CPU takes numbers below float32's normal ones, 2⁻¹²⁶, as zero
 
 
-class Survival(NamedTuple):
+class Score(NamedTuple):
     """The distance of images from the attack's goal: smaller is better for the attacker.
 
     Attributes:
-        probability: [B], share of draws under which the attack fails.
+        p_correct: [B], share of draws under which the attack fails.
         margin: [B], mean difference of logits by which the attack fails; it decides between equal probabilities.
     """
 
-    probability: tf.Tensor
+    p_correct: tf.Tensor
     margin: tf.Tensor
 
-    def below(self, other: Survival) -> tf.Tensor:
+    def better_for_attacker(self, other: Score) -> tf.Tensor:
         """Return bool [B], where this is better for the attacker than `other`."""
-        nearer = (self.probability == other.probability) & (self.margin < other.margin)
-        return (self.probability < other.probability) | nearer
+        nearer = (self.p_correct == other.p_correct) & (self.margin < other.margin)
+        return (self.p_correct < other.p_correct) | nearer
 
-    def take(self, rows: tf.Tensor) -> Survival:
-        return Survival(tf.gather(self.probability, rows), tf.gather(self.margin, rows))
+    def take(self, rows: tf.Tensor) -> Score:
+        return Score(tf.gather(self.p_correct, rows), tf.gather(self.margin, rows))
 
-    def replace(self, rows: tf.Tensor, new: Survival) -> Survival:
-        """Return this survival with `new` at `rows`."""
-        return Survival(
-            replace_rows(self.probability, rows, new.probability), replace_rows(self.margin, rows, new.margin)
-        )
+    def replace(self, rows: tf.Tensor, new: Score) -> Score:
+        """Return this score with `new` at `rows`."""
+        return Score(replace_rows(self.p_correct, rows, new.p_correct), replace_rows(self.margin, rows, new.margin))
 
-    def where(self, condition: tf.Tensor, other: Survival) -> Survival:
-        """Return this survival where `condition` [B] is true, else `other`."""
-        return Survival(*(tf.where(condition, mine, theirs) for mine, theirs in zip(self, other, strict=True)))
+    def where(self, condition: tf.Tensor, other: Score) -> Score:
+        """Return this score where `condition` [B] is true, else `other`."""
+        return Score(*(tf.where(condition, mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
-class Ascent(NamedTuple):
+class ValueAndGradient(NamedTuple):
     """An objective and its gradient at some images.
 
     Attributes:
         values: [B], the objective.
         gradient: [B, H, W, channels].
         features: the target's features of the images.
-        survival: the survival of the images, under the same draws.
+        score: the score of the images, under the same draws.
     """
 
     values: tf.Tensor
     gradient: tf.Tensor
     features: tf.Tensor
-    survival: Survival
+    score: Score
 
 
 def expected_gradient(
@@ -79,7 +77,7 @@ def expected_gradient(
     draws: int,
     start: tf.Tensor | None = None,
     sharpness: float | tf.Tensor = SHARPNESS,
-) -> Ascent:
+) -> ValueAndGradient:
     """Return the objective's mean over draws and its gradient at `images`, perturbed images of `batch`.
 
     The draws are applied to the features, so that noise in the head costs one pass for any number of draws. Where draws
@@ -98,7 +96,7 @@ def expected_gradient(
             unperturbed images. The size of a draw's margin there is the draw's unit, throughout the search.
         sharpness: for the bounded margin alone: the unit is divided by it.
     """
-    indices = drawn_for(batch, draws)
+    indices = noise_indices(batch, draws)
     if objective == "bounded":
         start_features = target.features(batch.images if start is None else start)
     with tf.GradientTape(watch_accessed_variables=False) as outer:
@@ -116,19 +114,19 @@ def expected_gradient(
             values = OBJECTIVES[objective](target, features, logits, judged)
         unit = _power_of_two(tf.reduce_max(tf.abs(inner.gradient(values, logits, unconnected_gradients=ZERO)), (0, 2)))
         in_units = inner.gradient(values, features, 1 / unit, unconnected_gradients=ZERO)
-        return values, _times(unit, in_units), *survival_of(logits, batch)
+        return values, _times(unit, in_units), *score_logits(logits, batch)
 
-    values, feature_gradient, held, margin = mean_over_draws(part, target, draws)
+    values, feature_gradient, p_correct, margin = mean_over_draws(part, target, draws)
     gradient = feature_gradient
     if features is not images:
         unit = _power_of_two(tf.reduce_max(tf.abs(feature_gradient), axis=range(1, feature_gradient.shape.rank)))
         in_units = tf.cast(_times(1 / unit, feature_gradient), features.dtype)
         gradient = _times(unit, outer.gradient(features, images, in_units, unconnected_gradients=ZERO))
     gradient = tf.debugging.check_numerics(gradient, "the attack's gradient")
-    return Ascent(values, gradient, features, Survival(_share(held, draws), margin))
+    return ValueAndGradient(values, gradient, features, Score(round_to_count(p_correct, draws), margin))
 
 
-def drawn_for(batch: Batch, draws: int) -> tf.Tensor | None:
+def noise_indices(batch: Batch, draws: int) -> tf.Tensor | None:
     """Return the argument `indices` of `Target.logits`.
 
     It is `None` for `CHEAP_DRAWS` or more: all images share them. Fewer draws differ from image to image: the error of
@@ -151,36 +149,36 @@ def _times(factors: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.reshape(factors, [-1, *[1] * (values.shape.rank - 1)]) * tf.cast(values, tf.float32)
 
 
-def survival(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Survival:
-    """Return the survival of images with these features."""
-    indices = drawn_for(batch, draws)
+def score_images(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, draws: int) -> Score:
+    """Return the score of images with these features."""
+    indices = noise_indices(batch, draws)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return survival_of(target.logits(features, seed, draws, indices), batch)
+        return score_logits(target.logits(features, seed, draws, indices), batch)
 
-    held, margin = mean_over_draws(part, target, draws)
-    return Survival(_share(held, draws), margin)
+    p_correct, margin = mean_over_draws(part, target, draws)
+    return Score(round_to_count(p_correct, draws), margin)
 
 
-def _share(share: tf.Tensor, draws: int) -> tf.Tensor:
-    """Return the share of `draws` without the rounding of a mean of parts: equal numbers of draws are equal shares."""
+def round_to_count(share: tf.Tensor, draws: int) -> tf.Tensor:
+    """Round a share to a multiple of 1 / `draws`, so that equal counts compare equal."""
     return tf.round(share * draws) / draws
 
 
-def selection_survival(target: Target, ascent: Ascent, batch: Batch, draws: int) -> Survival:
-    """Return the survival by which to choose between an attack's images; `draws` are those of its gradients.
+def selection_score(target: Target, ascent: ValueAndGradient, batch: Batch, draws: int) -> Score:
+    """Return the score by which to choose between an attack's images; `draws` are those of its gradients.
 
     All of an attack's images are compared by the same draws: where each had its own, the luckiest would be chosen.
     Where draws are cheap, they are many; else as many as those of a gradient.
     """
     if target.cheap_draws:
-        return survival(target, ascent.features, batch, make_seed(0), target.cheap_draws)
-    return survival(target, ascent.features, batch, fold_in(make_seed(0), 1), draws)
+        return score_images(target, ascent.features, batch, make_seed(0), target.cheap_draws)
+    return score_images(target, ascent.features, batch, fold_in(make_seed(0), 1), draws)
 
 
-def deciding_draws(target: Target, draws: int) -> int:
+def num_scoring_draws(target: Target, draws: int) -> int:
     """Return the number of draws that decide whether the net errs on an image, `draws` at least."""
-    return max(draws, target.cheap_draws or DECIDING_DRAWS)
+    return max(draws, target.cheap_draws or SCORING_DRAWS)
 
 
 def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tuple[tf.Tensor, ...]:
@@ -188,10 +186,10 @@ def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tup
     most = target.draws_per_pass
     if most >= draws:
         return part(target, draws)
-    total = [value * (most / draws) for value in part(target.starting_at(0), most)]
+    total = [value * (most / draws) for value in part(target.with_draw_offset(0), most)]
     for first in tf.range(most, draws, most):
         count = tf.minimum(most, draws - first)
-        values = part(target.starting_at(first), count)
+        values = part(target.with_draw_offset(first), count)
         total = [
             so_far + value * (tf.cast(count, tf.float32) / draws) for so_far, value in zip(total, values, strict=True)
         ]

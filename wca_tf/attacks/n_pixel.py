@@ -8,13 +8,13 @@ import functools
 from wca_tf.attacks.attack import BOUND, Attack
 from wca_tf.attacks.checks import check_result
 from wca_tf.attacks.evolution import DifferentialEvolution
-from wca_tf.attacks.gradients import drawn_for, mean_over_draws, survival
-from wca_tf.attacks.objectives import survival_of
+from wca_tf.attacks.gradients import mean_over_draws, noise_indices, score_images
+from wca_tf.attacks.objectives import score_logits
 from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.batch import Batch, per_image
-from wca_tf.nets.targets import Target, open_rows
+from wca_tf.nets.targets import Target, active_rows
 
 # Candidate images in memory at a time.
 IMAGES_PER_PASS = 1000
@@ -26,12 +26,12 @@ class NPixel(Attack):
     """At most `pixels` pixels in any colour, by differential evolution: a black box.
 
     Objective "probability" is the paper's protocol (section 4.1): the label's softmax probability, averaged over draws.
-    The search for an image ends when its P(correct), over the same draws and over others, is at most `bound`, or when
+    The search for an image ends when its P(correct), over the same draws and over others, is at most `stop_at`, or when
     its population has converged. On a net whose softmax saturates, the population converges at once. Objective "margin"
     is the margin of logits, averaged over draws; every image gets all generations.
     """
 
-    algorithm = 4  # 3 did not confirm by other draws that an image is lost
+    version = 4  # 3 did not confirm by other draws that an image is lost
 
     pixels: int = option(1, "n, the largest number of pixels that change", maximum=100)
     objective: str = option("probability", "the quantity to minimise", choices=("probability", "margin"))
@@ -39,7 +39,7 @@ class NPixel(Attack):
     generations: int = option(1000, "largest number of generations of the evolution", quick=10)
     crossover: float = option(0.7, "the probability that a coordinate is the mutant's", minimum=0, maximum=1)
     mutation: float = option(0.5, "the weight of the difference of two candidates")
-    bound: float = option(0.01, BOUND + "; not used by objective=margin", minimum=0, maximum=1)
+    stop_at: float = option(0.01, BOUND + "; not used by objective=margin", minimum=0, maximum=1)
 
     @property
     def gradient_objective(self) -> None:
@@ -71,7 +71,7 @@ class NPixel(Attack):
             self.mutation,
             tolerance=None if self.objective == "margin" else CONVERGED,
         )
-        rows_of = functools.partial(open_rows, target)
+        rows_of = functools.partial(active_rows, target)
         evolved = evolution.minimise(energy, self.pixels * (2 + channels), batch.indices, fold_in(seed, 0), rows_of)
         untouched, lost = _outcome(self, target, batch, batch.images, fold_in(seed, 1))
         better = (evolved.solved & ~lost) | ((evolved.solved | ~lost) & (evolved.energy < untouched))
@@ -104,18 +104,18 @@ def _outcome(
 
     Many candidates are tried on the same draws, so that one seems to solve its problem by luck. Other draws confirm it.
     """
-    features, indices = target.features(images), drawn_for(batch, attack.eot_samples)
+    features, indices = target.features(images), noise_indices(batch, attack.eot_samples)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         logits = target.logits(features, seed, draws, indices)
-        held, margin = survival_of(logits, batch)
-        return margin if attack.objective == "margin" else _energy(logits, batch), held
+        p_correct, margin = score_logits(logits, batch)
+        return margin if attack.objective == "margin" else _energy(logits, batch), p_correct
 
-    energy, held = mean_over_draws(part, target, attack.eot_samples)
-    solved = (held <= attack.bound) & (attack.objective != "margin")
+    energy, p_correct = mean_over_draws(part, target, attack.eot_samples)
+    solved = (p_correct <= attack.stop_at) & (attack.objective != "margin")
     if tf.reduce_any(solved):
         most = max(attack.eot_samples, target.cheap_draws)
-        solved &= survival(target, features, batch, fold_in(seed, 1), most).probability <= attack.bound
+        solved &= score_images(target, features, batch, fold_in(seed, 1), most).p_correct <= attack.stop_at
     return energy, solved
 
 

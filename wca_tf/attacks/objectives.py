@@ -18,7 +18,7 @@ from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.log_error import log_error_probability
 from wca_tf.nets.batch import Batch
-from wca_tf.nets.targets import HeadNoiseTarget, Target, is_gaussian
+from wca_tf.nets.targets import GaussianLogitsTarget, Target, is_gaussian
 
 # Objectives need targets of different types: `check_objective` says which target has which objective.
 Objective = Callable[..., Any]
@@ -83,7 +83,7 @@ def negative_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batc
     return -sign * margins.margin(target.noise_free_logits(features), classes)
 
 
-def negative_z_margin(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+def negative_z_margin(target: GaussianLogitsTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """Return −z-margin, smooth over rivals: the ratio of Theorem 1, which knows the noise and does not saturate.
 
     Its steps are stronger than the steps of the hard minimum, whose nearest rival changes from step to step.
@@ -109,7 +109,7 @@ def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.T
     return -tf.reduce_mean(difference / tf.maximum(spread, _SMALLEST_SPREAD), axis=0)
 
 
-def log_error(target: HeadNoiseTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+def log_error(target: GaussianLogitsTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """Return ln P(error), over all draws and all rivals: the logarithm of what the evaluation measures."""
     noise_free = target.noise_free_logits(features)
     return tf.cast(log_error_probability(noise_free, batch.labels, target.scale_of(features)), noise_free.dtype)
@@ -154,10 +154,10 @@ def _goal(batch: Batch) -> tuple[float, tf.Tensor]:
     return (1.0, batch.labels) if batch.targets is None else (-1.0, batch.targets)
 
 
-def survival_of(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+def score_logits(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (share of draws [B] where the attack fails, mean margin [B] by which it fails), from logits [S, B, C]."""
     logits = tf.debugging.check_numerics(logits, "the attack's logits")
     sign, classes = _goal(batch)
     is_class = tf.cast(tf.argmax(logits, axis=-1) == classes, tf.float32)
-    held = is_class if batch.targets is None else 1 - is_class
-    return tf.reduce_mean(held, axis=0), sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)
+    p_fails = is_class if batch.targets is None else 1 - is_class
+    return tf.reduce_mean(p_fails, axis=0), sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)

@@ -41,7 +41,7 @@ def parse_radii(text: str | Sequence[str | float], flag: str = "--epsilons") -> 
         >>> parse_radii("1/2,l2:0.3")
         [Radius(epsilon=0.5, norm=None), Radius(epsilon=0.3, norm='l2')]
     """
-    radii = [_parse_radius(str(item), flag) for item in listed(text, flag)]
+    radii = [_parse_radius(str(item), flag) for item in split_list(text, flag)]
     if len(set(radii)) < len(radii):
         raise InputError(f"expected each radius of {flag} once, received {text!r}")
     return radii
@@ -97,7 +97,7 @@ def single_radius(epsilon: Any, norm: str) -> float:
     return radius.epsilon
 
 
-def listed(value: Any, flag: str) -> list[Any]:
+def split_list(value: Any, flag: str) -> list[Any]:
     """Return the items of a comma-separated list, or of a sequence.
 
     Raises:

@@ -6,7 +6,7 @@ import dataclasses
 
 from wca_tf.attacks.attack import BallAttack
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.gradients import score_images
 from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in, make_seed
@@ -30,11 +30,11 @@ class RandomSampling(BallAttack):
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         draws = max(self.eot_samples, target.cheap_draws)
         worst = batch.images
-        held = survival(target, target.features(worst), batch, make_seed(0), draws)
+        best = score_images(target, target.features(worst), batch, make_seed(0), draws)
         for point in tf.range(self.points):
             start = BALLS[self.norm].random_start(fold_in(seed, point), batch.indices, worst.shape[1:], epsilon)
             images = tf.clip_by_value(batch.images + start, 0.0, 1.0)
-            found = survival(target, target.features(images), batch, make_seed(0), draws)
-            lower = found.below(held)
-            worst, held = tf.where(per_image(lower), images, worst), found.where(lower, held)
+            found = score_images(target, target.features(images), batch, make_seed(0), draws)
+            lower = found.better_for_attacker(best)
+            worst, best = tf.where(per_image(lower), images, worst), found.where(lower, best)
         return worst

@@ -3,8 +3,8 @@
 A proposal is kept where the net errs in more draws, and among equal shares of draws by the bounded margin: the mean
 margin would follow the draws with the largest logits. On a random net all proposals of an image meet the same draws. A
 proposal is then kept for its effect, and not for lucky draws. An attacker with the model can do so; the client of a
-server cannot repeat a draw. With `fresh` each proposal meets new draws, and its share is compared with that of the
-proposal that was kept last. That share is the luckiest so far, so that the search soon stalls.
+server cannot repeat a draw. With `resample_noise` each proposal meets new draws, and its share is compared with that of
+the proposal that was kept last. That share is the luckiest so far, so that the search soon stalls.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import itertools
 import math
 
 from wca_tf.attacks.attack import BallAttack
-from wca_tf.attacks.gradients import Survival, drawn_for, survival
-from wca_tf.attacks.objectives import SHARPNESS, bounded_margin, margin_units, survival_of
+from wca_tf.attacks.gradients import Score, noise_indices, score_images
+from wca_tf.attacks.objectives import SHARPNESS, bounded_margin, margin_units, score_logits
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in, uniform_by_index
 from wca_tf.nets.batch import Batch, per_image, replace_rows
-from wca_tf.nets.targets import Target, open_rows
+from wca_tf.nets.targets import Target, active_rows
 
 # The share of pixels is halved after each of these proposals of 10,000. The schedule scales with the number of queries.
 HALVED_AFTER = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -34,18 +34,18 @@ Phase = tuple[int, int, int]  # first proposal, last proposal + 1, side of the s
 class Square(BallAttack):
     """Random search over squares: first on the share of draws in which the net errs, then on the bounded margin."""
 
-    algorithm = 4  # 3 compared proposals by the mean margin over draws
+    version = 4  # 3 compared proposals by the mean margin over draws
 
     queries: int = option(5000, "number of proposals for each image", quick=60)
     initial_share: float = option(0.8, "p, the share of pixels that the first squares cover", maximum=1)
-    bound: float = option(
+    stop_at: float = option(
         0.01,
         "an image is lost, and its search ends, when at most this share of `eot_samples` draws gives its label; other "
         "draws (1,000 where draws are cheap) must confirm it",
         minimum=0,
         maximum=1,
     )
-    fresh: bool = option(False, "new draws for every proposal, as for the client of a server")
+    resample_noise: bool = option(False, "new draws for every proposal, as for the client of a server")
 
     @property
     def passes(self) -> int:
@@ -56,11 +56,11 @@ class Square(BallAttack):
         start = _START[self.norm](fold_in(seed, 0), batch.indices, shape, epsilon)
         best = tf.clip_by_value(batch.images + start, 0.0, 1.0)
         batch = batch._replace(units=_units(self, target, best, batch, seed))
-        held = _survive(self, target, best, batch, seed, tf.constant(0))
+        best_score = _score(self, target, best, batch, seed, tf.constant(0))
         every = phases(self, shape)
         # One loop is traced in seconds, one for each phase in ten times as long; but l2's patterns have static shapes.
         for in_one_loop in [every] if every and self.norm == "linf" else [[phase] for phase in every]:
-            best, held = _search(self, target, batch, epsilon, seed, best, held, in_one_loop)
+            best, best_score = _search(self, target, batch, epsilon, seed, best, best_score, in_one_loop)
         return best
 
 
@@ -69,7 +69,7 @@ def phases(attack: Square, shape: tuple[int, ...]) -> list[Phase]:
     sides = []
     for proposal in range(attack.queries - 1):
         time = proposal * WHOLE_SCHEDULE // attack.queries
-        halvings = sum(time > after for after in HALVED_AFTER)
+        halvings = sum(time > proposals for proposals in HALVED_AFTER)
         sides.append(_side(attack.norm, attack.initial_share / 2**halvings, shape))
     starts = [0, *(i for i in range(1, len(sides)) if sides[i] != sides[i - 1]), len(sides)]
     return [(first + 1, last + 1, sides[first]) for first, last in itertools.pairwise(starts) if first < last]
@@ -79,36 +79,35 @@ def _logits(
     attack: Square, target: Target, features: tf.Tensor, batch: Batch, seed: tf.Tensor, query: int | tf.Tensor
 ) -> tf.Tensor:
     """Return logits [S, B, C] under the draws that a proposal meets."""
-    return target.logits(features, fold_in(seed, 1, query), attack.eot_samples, drawn_for(batch, attack.eot_samples))
+    indices = noise_indices(batch, attack.eot_samples)
+    return target.logits(features, fold_in(seed, 1, query), attack.eot_samples, indices)
 
 
 def _units(attack: Square, target: Target, start: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
     """Return the units of the bounded margin, [B, S]: the larger of those of the image and of the start.
 
-    Draws that are not met again have no units of their own: with `fresh` the result is their mean, [B, 1].
+    Draws that are not met again have no units of their own: with `resample_noise` the result is their mean, [B, 1].
     """
     logits = (_logits(attack, target, target.features(images), batch, seed, 0) for images in (batch.images, start))
     units = tf.maximum(*(margin_units(each, batch) for each in logits)) / SHARPNESS
-    return tf.reduce_mean(units, axis=1, keepdims=True) if attack.fresh else units
+    return tf.reduce_mean(units, axis=1, keepdims=True) if attack.resample_noise else units
 
 
-def _survive(
-    attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor
-) -> Survival:
-    """Return the survival of images, with the bounded margin in place of the margin.
+def _score(attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor) -> Score:
+    """Return the score of images, with the bounded margin in place of the margin.
 
     Images that seem lost get the probability under other draws, of which there are more where draws are cheap.
     """
-    draws = query if attack.fresh else tf.zeros_like(query)
+    draws = query if attack.resample_noise else tf.zeros_like(query)
     features = target.features(images)
     logits = _logits(attack, target, features, batch, seed, draws)
-    probability, _ = survival_of(logits, batch)
-    seems_lost = probability <= attack.bound
+    p_correct, _ = score_logits(logits, batch)
+    seems_lost = p_correct <= attack.stop_at
     if tf.reduce_any(seems_lost):
         most = max(attack.eot_samples, target.cheap_draws)
-        tested = survival(target, features, batch, fold_in(seed, 3, draws), most).probability
-        probability = tf.where(seems_lost, tested, probability)
-    return Survival(probability, -bounded_margin(target, features, logits, batch))
+        tested = score_images(target, features, batch, fold_in(seed, 3, draws), most).p_correct
+        p_correct = tf.where(seems_lost, tested, p_correct)
+    return Score(p_correct, -bounded_margin(target, features, logits, batch))
 
 
 def _search(
@@ -118,31 +117,31 @@ def _search(
     epsilon: tf.Tensor,
     seed: tf.Tensor,
     best: tf.Tensor,
-    held: Survival,
+    best_score: Score,
     in_one_loop: list[Phase],
-) -> tuple[tf.Tensor, Survival]:
-    """Return images and their survival after the proposals of these phases."""
+) -> tuple[tf.Tensor, Score]:
+    """Return images and their score after the proposals of these phases."""
     propose, numbers = _PROPOSALS[attack.norm], 5 + batch.images.shape[3]
     draws = tf.zeros([tf.shape(best)[0], BLOCK, numbers])
     begins, ends, sides = np.array(in_one_loop, np.int32).T
     begin_of, side_of = (tf.constant(np.repeat(values, ends - begins)) for values in (begins, sides))
     query = tf.constant(begins[0])
-    while query < ends[-1] and tf.reduce_any(held.probability > attack.bound):
+    while query < ends[-1] and tf.reduce_any(best_score.p_correct > attack.stop_at):
         begin = begin_of[query - begins[0]]
         size = side_of[query - begins[0]] if len(in_one_loop) > 1 else in_one_loop[0][2]
         if (query - begin) % BLOCK == 0:
             draws = uniform_by_index(fold_in(seed, 2, query), batch.indices, (BLOCK, numbers))
-        rows = open_rows(target, held.probability > attack.bound)
-        part, incumbent, before = batch.take(rows), tf.gather(best, rows), held.take(rows)
+        rows = active_rows(target, best_score.p_correct > attack.stop_at)
+        part, incumbent, previous = batch.take(rows), tf.gather(best, rows), best_score.take(rows)
         uniforms = tf.gather(draws, rows)[:, (query - begin) % BLOCK]
         proposal = propose(incumbent, part.images, epsilon, size, uniforms)
-        after = _survive(attack, target, proposal, part, seed, query)
-        kept = after.below(before) & (before.probability > attack.bound)
+        new = _score(attack, target, proposal, part, seed, query)
+        kept = new.better_for_attacker(previous) & (previous.p_correct > attack.stop_at)
         best = replace_rows(best, rows, tf.where(per_image(kept), proposal, incumbent))
-        after = after.where(kept, before)
-        held = held.replace(rows, after)
+        new = new.where(kept, previous)
+        best_score = best_score.replace(rows, new)
         query += 1
-    return best, held
+    return best, best_score
 
 
 def _side(norm: str, share: float, shape: tuple[int, ...]) -> int:

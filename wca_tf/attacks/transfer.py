@@ -13,7 +13,7 @@ from wca_tf.core.lazily import keras, tf
 from wca_tf.core.options import option
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.batch import Batch
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import Target, is_gaussian
 
 
@@ -83,4 +83,4 @@ class Transfer(BallAttack):
         logits = getattr(target, "noise_free_logits", None)
         if logits is None:
             raise InputError("transfer expects a source: this net has no known form without its noise")
-        return RandomNetTarget(lambda images, _: logits(images), noise_free_logits=logits)
+        return SampledTarget(lambda images, _: logits(images), noise_free_logits=logits)

@@ -54,9 +54,9 @@ def show_in_help(name: str) -> None:
 def config_from_flags(config_class: type[Config], **given: Any) -> Config:
     """Return the configuration that the parsed flags say. `given` are values of fields, in place of their flags."""
     names = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
-    said = {name: flags.FLAGS[name].value for name in names if name in flags.FLAGS and name not in given}
+    parsed = {name: flags.FLAGS[name].value for name in names if name in flags.FLAGS and name not in given}
     with _without_notes():  # an attack of a user's own may import TensorFlow
-        return config_class(**said, **given)
+        return config_class(**parsed, **given)
 
 
 def run(main: Callable[[], None], usage: str, common: tuple[str, ...] = (), details: str = "") -> None:

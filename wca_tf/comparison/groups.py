@@ -110,7 +110,7 @@ def read_evaluation(path: Path) -> Evaluation:
                 f"examples.npz does not have as many attacks and images as results.json, {rows} and {columns}"
             )
         name = _name(results)
-        for radius in evaluation.radii:  # makes every number once, so that broken contents are told here
+        for radius in evaluation.radii:  # makes every number once, so that broken contents are found here
             attacks = list(evaluation.attacks_at(radius).values())
             _row(name, evaluation, attacks, _worst_case(evaluation, radius, attacks))
     except Exception as error:  # NumPy raises whatever zip and its own readers raise, broken contents anything
@@ -213,12 +213,12 @@ def _data(evaluations: list[Evaluation]) -> dict[str, str]:
 
     Images in memory have no name. Where other images have the same text, the begin of their digest is part of it.
     """
-    told = {}
+    names = {}
     for results in (evaluation.results for evaluation in evaluations):
         name = "images in memory" if results["split"] == "given" else f"{results['dataset']} {results['split']}"
-        told[results["images_sha256"]] = f"{name}, {results['num_examples']} images"
-    count = Counter(told.values())
-    return {sha: f"{text} ({sha[:6]})" if count[text] > 1 else text for sha, text in told.items()}
+        names[results["images_sha256"]] = f"{name}, {results['num_examples']} images"
+    count = Counter(names.values())
+    return {sha: f"{text} ({sha[:6]})" if count[text] > 1 else text for sha, text in names.items()}
 
 
 def _worst_case(evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Judgement:

@@ -19,11 +19,13 @@ def as_page(groups: list[Group], directory: Path) -> str:
     columns = (*COLUMNS, "ε", "data")
     protocols = list(dict.fromkeys(name for group in groups for row in group.rows for name in row.one_draw))
     protocols.sort(key=PROTOCOL.__ne__)  # the usual protocol is first
-    told = [_told(group, directory, protocols) for group in groups]
-    return render("comparison.html.j2", groups=told, nets=nets, columns=columns, queries=QUERIES, protocols=protocols)
+    formatted = [_format_group(group, directory, protocols) for group in groups]
+    return render(
+        "comparison.html.j2", groups=formatted, nets=nets, columns=columns, queries=QUERIES, protocols=protocols
+    )
 
 
-def _told(group: Group, directory: Path, protocols: list[str]) -> dict[str, Any]:
+def _format_group(group: Group, directory: Path, protocols: list[str]) -> dict[str, Any]:
     return {
         "title": title(group),
         "findings": {name: finding(group, name) for name in protocols},
@@ -43,14 +45,14 @@ def _told(group: Group, directory: Path, protocols: list[str]) -> dict[str, Any]
                 ],
                 "overstated": row.overstated,
                 "points": points(row.overstated),
-                "protocols": {name: _shown(name, row) for name in row.one_draw},
+                "protocols": {name: _format_cell(name, row) for name in row.one_draw},
             }
             for row in group.rows
         ],
     }
 
 
-def _shown(protocol: str, row: Row) -> dict[str, Any]:
+def _format_cell(protocol: str, row: Row) -> dict[str, Any]:
     """Return what the page shows of a protocol: its accuracy, and by how much it is above the worst case."""
     number, above = row.one_draw[protocol], row.overstated_by(protocol)
     text, _, interval = with_interval(number).partition(" ")

@@ -41,8 +41,8 @@ def _merged(parts: list[Evaluation]) -> Evaluation:
     results, count = parts[0].results, parts[0].results["shard"]["parts"]
     given = [part.results["shard"]["number"] for part in parts]
     if given != list(range(1, count + 1)):
-        told = ", ".join(f"{number}/{count}" for number in given)
-        raise InputError(f"expected all {count} parts of an evaluation, each once; received {told}")
+        received = ", ".join(f"{number}/{count}" for number in given)
+        raise InputError(f"expected all {count} parts of an evaluation, each once; received {received}")
     attacks = _attacks(parts[0])
     for part in parts:
         if _attacks(part) != attacks:

@@ -171,11 +171,11 @@ def lost_worker_is_an_error(path: Path) -> Iterator[None]:
         ) from None
 
 
-def check_same_everywhere(strategy: tf.distribute.Strategy, told: Callable[[], Any]) -> None:
-    """Wait for every worker, and raise InputError on all of them unless `told()` has the same `repr` on all."""
+def check_same_everywhere(strategy: tf.distribute.Strategy, describe: Callable[[], Any]) -> None:
+    """Wait for every worker, and raise InputError on all of them unless `describe()` has the same `repr` on all."""
     if not _has_workers(strategy):
         return
-    digest = hashlib.sha256(repr(told()).encode()).digest()
+    digest = hashlib.sha256(repr(describe()).encode()).digest()
     number = tf.constant([int.from_bytes(digest[:4], "big", signed=True)])
 
     @tf.function

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
-from wca_tf.attacks.radii import Radius, check_within_images, listed, parse_radii
+from wca_tf.attacks.radii import Radius, check_within_images, parse_radii, split_list
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import check_options, flag
 from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
@@ -81,7 +81,7 @@ class EvaluateConfig:
         """The attacks, in order; raises InputError for an unknown one."""
         return tuple(
             item if isinstance(item, Attack) else parse_attack(_text(item), eot_samples=self.eot_samples)
-            for item in listed(self.attacks, "--attacks")
+            for item in split_list(self.attacks, "--attacks")
         )
 
     @functools.cached_property

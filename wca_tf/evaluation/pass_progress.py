@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from wca_tf.attacks import Attack
 from wca_tf.attacks.auto_pgd import AutoPGD
-from wca_tf.attacks.cascade import RANKING_DRAWS, Round, WorstCase
-from wca_tf.attacks.gradients import deciding_draws
+from wca_tf.attacks.cascade import RANKING_DRAWS, Stage, WorstCase
+from wca_tf.attacks.gradients import num_scoring_draws
 from wca_tf.attacks.pgd import MomentumPGD, ProjectedGradient
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.distribution.progress import progress_bar
@@ -72,12 +72,12 @@ def work_of(title: str, attack: Attack | None, nets: tuple[AnyTarget, AnyTarget]
 def _turns(attack: Attack, target: AnyTarget) -> list[Turn]:
     if not isinstance(attack, WorstCase):
         return [Turn("", _passes(attack, target))]
-    deciding = _draws(target, deciding_draws(target, attack.eot_samples))
+    deciding = _draws(target, num_scoring_draws(target, attack.eot_samples))
     turns = []
-    for each in attack.rounds(target):
-        ranking = _draws(target, RANKING_DRAWS) if each.rivals else 0
+    for each in attack.stages(target):
+        ranking = _draws(target, RANKING_DRAWS) if each.target_classes else 0
         turn = Turn(member_name(each), _passes(each.attack, target) + deciding + ranking)
-        turns += [turn] * (each.times * max(each.rivals, 1))
+        turns += [turn] * (each.restarts * max(each.target_classes, 1))
     return turns
 
 
@@ -100,12 +100,12 @@ def _draws(target: AnyTarget, draws: int) -> int:
     return 1 if target.cheap_draws else draws
 
 
-def member_name(member: Round) -> str:
+def member_name(member: Stage) -> str:
     """Return a cascade's attack as the bar names it."""
     attack = member.attack
     name = MEMBERS.get(type(attack)) or attack.spelled.split(":")[0]
     objective = getattr(attack, "source_objective", None) or attack.gradient_objective
-    aim = " towards each other class" if member.rivals else ""
+    aim = " towards each other class" if member.target_classes else ""
     return name + (f" on {objective}" if objective else "") + aim
 
 
@@ -124,7 +124,7 @@ class PassProgress:
         self._bar = progress_bar(round(sum(each.batches * each.estimate() for each in work)), "passes")
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
-        self._workers = _workers() if attacked.own_draws else 1
+        self._workers = _workers() if attacked.per_image_noise else 1
         self._begun = self._read()
         self._in_batch = False
 

@@ -39,7 +39,7 @@ from wca_tf.evaluation.identity import (
     is_whole,
     stored_results,
 )
-from wca_tf.evaluation.measures.criteria import Searches
+from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import measures
@@ -54,7 +54,10 @@ from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
 
 
 def evaluate(
-    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", searches: Searches | None = None
+    config: EvaluateConfig,
+    model_dir: str | Path,
+    report_dir: str | Path = "",
+    searches: GradientFreeAttacks | None = None,
 ) -> dict[str, Any]:
     """Attack the model in `model_dir` and write results.json, examples.npz, report.html and model_card.md.
 
@@ -83,7 +86,7 @@ def _evaluate_model_dir(
     model_dir: str | Path,
     report_dir: str | Path,
     strategy: tf.distribute.Strategy,
-    searches: Searches | None,
+    searches: GradientFreeAttacks | None,
 ) -> dict[str, Any]:
     described_before = describe_model(ModelDirectory(model_dir))
     directory, model, examples = _load(config, model_dir)
@@ -210,10 +213,10 @@ def _evaluate(
     identity: dict[str, Any],
     described: dict[str, Any],
     model: Any,
-    searches: Searches | None = None,
+    searches: GradientFreeAttacks | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    if not target.own_draws:  # an image's draws may depend on its place in the batch
+    if not target.per_image_noise:  # an image's draws may depend on its place in the batch
         identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
     every = measures(searches)
     stored = stored_results(report, identity, every)
@@ -243,9 +246,9 @@ def _evaluate(
         files.write_json(report / "evaluation.json", identity)
         for measure in every:
             evaluation.results.update(_measured(measure, evaluation))
-        told = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
+        header = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
         seconds = round(sum(outcome.seconds for outcome in evaluation.outcomes), 1)
-        results = {**told, "versions": versions(), "seconds": seconds, **evaluation.results}
+        results = {**header, "versions": versions(), "seconds": seconds, **evaluation.results}
         _write(evaluation, results, every)
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")

@@ -24,14 +24,14 @@ from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
 from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
 from wca_tf.evaluation.pass_progress import PassProgress, work_of
-from wca_tf.nets.judge import JUDGING_ALGORITHM, judge
+from wca_tf.nets.judge import JUDGEMENT_VERSION, judge
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that judges
 SAVE_EVERY = 2.0  # seconds
 RECORD = 3  # the form of records; 1 had no passes, 2 counted zero gradients alone
-CLEAN_ALGORITHM = 2  # 1 had no interval for judging draws that images share
+CLEAN_VERSION = 2  # 1 had no interval for judging draws that images share
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Trial:
     @property
     def algorithms(self) -> dict[str, Any]:
         """The versions of the code that makes the outcome. Numbers of another version are made again, not mixed in."""
-        algorithm = self.attack.algorithm if self.attack else CLEAN_ALGORITHM
-        own = {"algorithm": algorithm, "judged_by": JUDGING_ALGORITHM, "record": RECORD}
+        version = self.attack.version if self.attack else CLEAN_VERSION
+        own = {"algorithm": version, "judged_by": JUDGEMENT_VERSION, "record": RECORD}
         if not isinstance(self.attack, WorstCase):
             return own
-        members = {type(each.attack).__name__: each.attack.algorithm for each in self.attack.rounds()}
+        members = {type(each.attack).__name__: each.attack.version for each in self.attack.stages()}
         return own | {"members": members}
 
     @property
@@ -67,15 +67,15 @@ class Trial:
         if not self.attack:
             return self.algorithms
         radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
-        told = {**radius, **self.attack.options(), "kind": kind_of(self.attack), **self.algorithms}
+        described = {**radius, **self.attack.options(), "kind": kind_of(self.attack), **self.algorithms}
         if not isinstance(self.attack, Transfer) or not self.attack.source:
-            return told
+            return described
         if not isinstance(self.attack.source, str):
-            return {**told, "source": type(self.attack.source).__name__}
+            return {**described, "source": type(self.attack.source).__name__}
         source = ModelDirectory(expand_user(self.attack.source)).best
-        return {**told, "source_sha256": files.sha256(source)} if source.exists() else told
+        return {**described, "source_sha256": files.sha256(source)} if source.exists() else described
 
-    def made(self, config: dict[str, Any] | None) -> bool:
+    def matches(self, config: dict[str, Any] | None) -> bool:
         """Return whether an outcome with these options is an outcome of this attack.
 
         If the net that the attack transfers from is gone, it is not compared: the outcome cannot be made again.
@@ -131,7 +131,7 @@ def run_attacks(
     """
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
-    stored = [_stored(records, trial, None if target.own_draws else settings) for trial in trials]
+    stored = [_stored(records, trial, None if target.per_image_noise else settings) for trial in trials]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
     if min(images_left, default=0) < 0:
         most = max(len(outcome) for outcome in stored if outcome)
@@ -179,7 +179,7 @@ def _stored(records: Path, trial: Trial, shared: Settings | None) -> Outcome | N
     `shared` are the settings where images share draws: then the same images must have shared them.
     """
     outcome = load_outcome(records, trial.name, trial.epsilon, trial.algorithms)
-    if not outcome or not trial.made(outcome.config):
+    if not outcome or not trial.matches(outcome.config):
         return None
     numbers = np.arange(len(outcome))
     same = not shared or np.array_equal(outcome.judgement.blocks, _blocks(trial, numbers + shared.first, shared))
@@ -226,8 +226,10 @@ def _attack_batch(
     attack, (attacked, target) = trial.attack, nets
     images, labels, indices, count = batch
     seed = attacking_seed = make_seed(settings.seed)
-    own_draws = attacked.own_draws
-    if not own_draws:  # only images of a block share the draws of an attack, so that luck averages out over blocks
+    per_image_noise = attacked.per_image_noise
+    if (
+        not per_image_noise
+    ):  # only images of a block share the draws of an attack, so that luck averages out over blocks
         attacking_seed = fold_in(seed, Purpose.BLOCK, indices[0] // settings.block_size)
     started = time.monotonic()
     made, gradient, wanted = Perturbed(images, {}), None, None
@@ -238,7 +240,7 @@ def _attack_batch(
         made = attack.run(attacked, images, labels, trial.epsilon, indices, own_seed, wanted)
     adversarial = made.images
     judgement = judge(target, adversarial, labels, indices, seed)
-    if not target.own_draws:
+    if not target.per_image_noise:
         judgement = dataclasses.replace(judgement, blocks=_blocks(trial, indices.numpy(), settings))
     unknown = np.full(len(images), np.nan)
     reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
@@ -254,8 +256,8 @@ def _attack_batch(
         zero_gradients=gradient.zero.astype(np.float64) if gradient else unknown,
         useless_gradients=gradient.useless.astype(np.float64) if gradient else unknown,
         target_probability=reached,
-        found=np.asarray(made.told.get("found", unknown), np.float64),
-        generations=np.asarray(made.told.get("generations", unknown), np.float64),
+        found=np.asarray(made.extras.get("found", unknown), np.float64),
+        generations=np.asarray(made.extras.get("generations", unknown), np.float64),
         images=adversarial.numpy()[:GALLERY],
         seconds=time.monotonic() - started,
         forward_passes=np.full(len(images), made.passes.forward, np.float64),
@@ -273,7 +275,7 @@ def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, see
 
 def _batch_size(attacked: AnyTarget, settings: Settings) -> int:
     """Return the number of images to attack at a time: of a part of a block, where a block's images share draws."""
-    return settings.batch_size if attacked.own_draws else size_in_blocks(settings.batch_size, settings.block_size)
+    return settings.batch_size if attacked.per_image_noise else size_in_blocks(settings.batch_size, settings.block_size)
 
 
 def _padded_batches(

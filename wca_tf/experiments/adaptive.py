@@ -49,5 +49,5 @@ def _members(cascade: str, has_noise: bool) -> list[str]:
     attack = parse_attack(cascade)
     assert isinstance(attack, Adaptive)  # noqa: S101 by its name
     towards_each = MultiTargeted(steps=attack.class_steps, classes=attack.classes).spelled
-    members = [towards_each if each.rivals else each.attack.spelled for each in attack.rounds()]
+    members = [towards_each if each.target_classes else each.attack.spelled for each in attack.stages()]
     return [member for member in members if has_noise or not member.startswith("transfer:source_objective=dlr")]

@@ -15,7 +15,7 @@ from wca_tf.experiments.rivals import attacked_images, known_draws, load_net, wi
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.gaussian.certificates import deterministic_certificate
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 KNOWN, PROVED = "left, draw known", "C1, the same draws"
 TWIN = "noise off: left by attacks"
@@ -33,7 +33,7 @@ def add_known_draws(run: Run, path: Path, name: str, radius: str, table: Table) 
     """
     net, attack = load_net(run, path)._replace(images=ATTACKED_IMAGES[run.config.scale]), KNOWING[run.config.scale]
     target, [ball] = net.model.target(), parse_radii(radius)
-    if not isinstance(target, HeadNoiseTarget):
+    if not isinstance(target, GaussianLogitsTarget):
         raise TypeError(f"expected a net with noise in its head alone, received {type(net.model).__name__}")
     known = known_draws(run, net, attack, f"l2:{radius}")
     config, examples = attacked_images(run, net, attack, f"l2:{radius}")

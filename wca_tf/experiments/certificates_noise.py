@@ -19,7 +19,7 @@ from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
 from wca_tf.experiments.variants import SMOOTHING_DEVIATIONS
 from wca_tf.gaussian.intervals import mean_difference, mean_with_interval
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 ADDS, BEYOND_BEST, BEST = "the noise adds", "beyond the best without noise", "best without noise"
@@ -47,7 +47,7 @@ def head_of(run: Run, path: Path, images: int) -> tuple[Head, tuple[int, ...]]:
     examples = load_evaluation_examples(config, directory)
     model = directory.load_best()
     target = model.target()
-    if not isinstance(target, HeadNoiseTarget):
+    if not isinstance(target, GaussianLogitsTarget):
         raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
     return Head.of(target, model, examples, config.batch_size), examples.image_shape
 

@@ -20,7 +20,7 @@ from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import OF_THE_MACHINE
 from wca_tf.experiments.tables import Table, as_table
-from wca_tf.nets.judge import JUDGING_ALGORITHM
+from wca_tf.nets.judge import JUDGEMENT_VERSION
 from wca_tf.runs.config import TrainConfig
 
 UNFINISHED = "unfinished.md"
@@ -101,9 +101,9 @@ def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any, attacks: Collec
     """Return what the numbers of rows follow from: nets, budget, and the algorithms of attacks and judgement."""
     described = [_compared(dataclasses.asdict(net)) for net in nets]
     budget = dataclasses.asdict(run.budget)
-    algorithms = {name: ATTACKS[name].kind.algorithm for name in attacks}
+    algorithms = {name: ATTACKS[name].kind.version for name in attacks}
     experiment = run.config.experiment
-    more = {experiment: EXPERIMENTS[experiment].algorithm, "judgement": JUDGING_ALGORITHM}
+    more = {experiment: EXPERIMENTS[experiment].algorithm, "judgement": JUDGEMENT_VERSION}
     if experiment == "certificates":
         more["certificates"] = CERTIFICATES_ALGORITHM
     settings = {"nets": described, "budget": budget, "algorithms": algorithms | more, "asked": asked}

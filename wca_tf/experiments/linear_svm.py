@@ -21,7 +21,7 @@ from wca_tf.defences.wca import alignment
 from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
 from wca_tf.gaussian import bounds
 from wca_tf.gaussian.probability import probability_correct
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 DIMENSIONS = 32  # paper
 
@@ -116,7 +116,7 @@ class LinearSVM:
         signs = _signs(labels)[:, np.newaxis, np.newaxis, np.newaxis]
         return np.clip(np.asarray(images, np.float64) - epsilon * signs * np.sign(self.input_weight), 0, 1)
 
-    def target(self) -> HeadNoiseTarget:
+    def target(self) -> GaussianLogitsTarget:
         """Return this SVM as a net of two logits (−h/2, h/2), in float32, for attacks."""
         components, mean, weight = (tf.constant(v, tf.float32) for v in (self.components, self.mean, self.weight))
 
@@ -127,7 +127,7 @@ class LinearSVM:
             half = (tf.linalg.matvec(features, weight) + self.bias) / 2
             return tf.stack([-half, half], axis=1)
 
-        return HeadNoiseTarget(features, head, tf.constant(self.logit_scale, tf.float32))
+        return GaussianLogitsTarget(features, head, tf.constant(self.logit_scale, tf.float32))
 
 
 def train_svm(

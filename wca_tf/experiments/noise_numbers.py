@@ -10,7 +10,7 @@ from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.gaussian import covariance, margins
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 IMAGES = 500
@@ -73,10 +73,10 @@ def pair_deviations(directory: ModelDirectory) -> list[list[float]]:
     return [[float(f"{value:.4g}") for value in row] for row in pairs]
 
 
-def _head_of(model: StochasticClassifier) -> HeadNoiseTarget:
+def _head_of(model: StochasticClassifier) -> GaussianLogitsTarget:
     """Return the target of a net; raise TypeError for noise before its last features."""
     target = model.target()
-    if not isinstance(target, HeadNoiseTarget):
+    if not isinstance(target, GaussianLogitsTarget):
         raise TypeError(f"expected a net with noise in its head alone, received {type(model).__name__}")
     return target
 

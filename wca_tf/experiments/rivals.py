@@ -21,7 +21,7 @@ from wca_tf.evaluation.trials import Settings
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.run import Evaluated, Run
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.targets import HeadNoiseTarget, is_gaussian
+from wca_tf.nets.targets import GaussianLogitsTarget, is_gaussian
 from wca_tf.runs.model_dir import ModelDirectory
 
 # The attack of one who knows the draw: the net has no noise then.
@@ -56,7 +56,7 @@ class Rival(NamedTuple):
 
 def _protocol(name: str) -> str:
     """Return the attack of a defence's authors; a cheaper one for RFD, whose authors have 10,000 queries."""
-    return "square:queries=1000:eot_samples=1:fresh=true" if name == "rfd" else declaration_of(name).protocol
+    return "square:queries=1000:eot_samples=1:resample_noise=true" if name == "rfd" else declaration_of(name).protocol
 
 
 _CERTIFIED = "77 / 60 certified at l2 0.25 (ResNet-110)"
@@ -181,7 +181,7 @@ def without_noise(run: Run, net: Net, attacks: Sequence[str], epsilon: str = EPS
     """Evaluate the net without its noise, its deterministic twin, under attacks as written at a radius."""
     config, examples = attacked_images(run, net, ",".join(attacks), epsilon)
     scale = tf.zeros([net.model.num_classes, 1])
-    target = HeadNoiseTarget(tf.identity, net.model.noise_free_logits, scale, has_noise=False)
+    target = GaussianLogitsTarget(tf.identity, net.model.noise_free_logits, scale, has_noise=False)
     report_dir, name = _directory(net, "noise_off"), f"without noise: {_digest(net.path)}"
     results = evaluate_model(target, examples.images, examples.labels, config, report_dir, name)
     run.times.add_attacks(report_dir, results, list(attacks))

@@ -13,7 +13,7 @@ import numpy as np
 
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.measures.criteria import Searches
+from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.outcomes import stored_judgements, stored_worst_case
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
@@ -163,7 +163,7 @@ class Run:
             [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]
         )
         report_dir = model_dir / "evaluations" / named
-        results = evaluate(config, model_dir, report_dir, Searches(**self.budget.searches))
+        results = evaluate(config, model_dir, report_dir, GradientFreeAttacks(**self.budget.searches))
         self.times.add_attacks(report_dir, results, attacks)
         return Evaluated(results, report_dir)
 

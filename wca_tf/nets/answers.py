@@ -7,7 +7,7 @@ import weakref
 from wca_tf.core.errors import InputError, NonFiniteError
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import make_seed
-from wca_tf.nets.targets import Target, answers_alike, has_noise
+from wca_tf.nets.targets import Target, has_noise, is_reproducible
 
 PROBE_TOLERANCE = 1e-5, 1e-6  # relative, absolute: for the rounding of float32; tight, because noise may be small
 SUM_OF_PROBABILITIES = 2e-2  # the largest error of a sum of probabilities that were rounded to bfloat16
@@ -40,7 +40,7 @@ def mark_checked(target: Target, image_shape: tuple[int, ...]) -> None:
 
 
 def check_answers(target: Target, images: tf.Tensor, ends_linear: bool = False) -> bool:
-    """Return whether the same seed gives the same logits in every call, as `answers_alike`.
+    """Return whether the same seed gives the same logits in every call, as `is_reproducible`.
 
     Args:
         target: the net.
@@ -63,7 +63,7 @@ def check_answers(target: Target, images: tf.Tensor, ends_linear: bool = False) 
     except Exception as error:
         inner = error.__context__  # AutoGraph raises another error in place of one from inside a loop over draws
         raise (inner if inner and hasattr(inner, "ag_error_metadata") else error) from None
-    return answers_alike(target, images, *PROBE_TOLERANCE)
+    return is_reproducible(target, images, *PROBE_TOLERANCE)
 
 
 def _check_logits(outputs: tf.Tensor, ends_linear: bool, classes: int | None, whose: str = "") -> int:

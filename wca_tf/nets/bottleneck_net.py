@@ -14,7 +14,7 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant
 from wca_tf.nets.lipschitz_layers import AOLDense
 from wca_tf.nets.noise import noise_layers_of
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covariance has fewer dimensions than classes
 
@@ -118,8 +118,8 @@ class BottleneckNet(StochasticClassifier):
     def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return self.noise_free_logits(images), self.logit_scale
 
-    def target(self) -> HeadNoiseTarget:
-        return HeadNoiseTarget(self.features, self.logits_of, lambda: self.logit_scale, bool(self.noise))
+    def target(self) -> GaussianLogitsTarget:
+        return GaussianLogitsTarget(self.features, self.logits_of, lambda: self.logit_scale, bool(self.noise))
 
     def with_backbone(self, backbone: keras.Model) -> "BottleneckNet":
         net = type(self)(backbone, **{key: value for key, value in self.get_config().items() if key != "backbone"})

@@ -13,7 +13,7 @@ from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
 from wca_tf.nets.loss_terms import LipschitzMargin, Ratio, Terms, flat, mean_over_rows
 from wca_tf.nets.pixels import channels_of, per_channel
-from wca_tf.nets.random_net_target import RandomNetTarget
+from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import AnyTarget
 
 # (net, images, labels, sample_weight) -> (images, labels, sample_weight) to train on in their place
@@ -108,7 +108,7 @@ class StochasticClassifier(DistributedModel):
 
     def target(self) -> AnyTarget:
         """Return the target for attacks on the net; it stays valid while the net goes on training."""
-        return RandomNetTarget(
+        return SampledTarget(
             self.logits, noise_free_logits=self.noise_free_logits if self.has_noise_free_logits else None
         )
 

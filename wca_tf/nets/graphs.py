@@ -80,7 +80,7 @@ def sharded_graph(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_shared(target: Target) -> bool:
     """Return whether the replicas share the rows of a batch; else each worker computes all of them on one device."""
-    return tf.distribute.get_strategy().num_replicas_in_sync > 1 and target.own_draws
+    return tf.distribute.get_strategy().num_replicas_in_sync > 1 and target.per_image_noise
 
 
 def passes_per_image(target: Target, rows: int, passes: Passes) -> Passes:

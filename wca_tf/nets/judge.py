@@ -29,12 +29,12 @@ from wca_tf.gaussian.intervals import (
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import graph_of_target, sharded_graph
-from wca_tf.nets.random_net_target import RandomNetTarget
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
+from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, is_gaussian
 
 QUERIES = (1, 10, 100)
 # Increase it with every change that gives other numbers for the same images.
-JUDGING_ALGORITHM = 5  # with 4 equal logits counted as right where the label comes first
+JUDGEMENT_VERSION = 5  # with 4 equal logits counted as right where the label comes first
 # The number of draws that estimate P(correct) of a net with noise before its last layer. The 95 % half-width is then
 # 0.07 or less.
 ESTIMATING_DRAWS = 200
@@ -150,8 +150,8 @@ def judge(
     """Judge images [B, H, W, channels].
 
     An image's numbers depend on `seed` and on the image's index, not on its batch. The exception is a
-    net with noise anywhere whose target has `own_draws` False: its draws may depend on the batch. For a net with noise
-    anywhere, the numbers are estimates from `ESTIMATING_DRAWS` draws.
+    net with noise anywhere whose target has `per_image_noise` False: its draws may depend on the batch. For a net with
+    noise anywhere, the numbers are estimates from `ESTIMATING_DRAWS` draws.
 
     Raises:
         NonFiniteError: logits are NaN or Inf.
@@ -176,7 +176,7 @@ def judge(
 
 
 def _judge_by_draws(
-    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: np.ndarray, seed: tf.Tensor
+    target: SampledTarget, images: tf.Tensor, labels: tf.Tensor, indices: np.ndarray, seed: tf.Tensor
 ) -> Judgement:
     classes = tf.cast(labels, tf.int64)
     seed = fold_in(seed, Purpose.JUDGEMENT)
@@ -200,7 +200,7 @@ def _judge_by_draws(
 
 @graph_of_target
 def _draws(
-    target: RandomNetTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
+    target: SampledTarget, images: tf.Tensor, labels: tf.Tensor, indices: tf.Tensor, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return (whether the first draw is correct [B], hits of the draws [draws, B], their margins [draws, B])."""
     indices = tf.cast(indices, tf.int64)
@@ -226,7 +226,7 @@ def _check_finite(values: np.ndarray) -> None:
 
 
 @sharded_graph
-def _logits(target: HeadNoiseTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _logits(target: GaussianLogitsTarget, batch: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return noise-free logits [B, C], logits under one draw per image [B, C], and z-margins [B]."""
     features = target.features(batch.images)
     mean, scale = target.noise_free_logits(features), target.scale_of(features)

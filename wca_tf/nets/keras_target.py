@@ -15,8 +15,8 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, check_target, mark_checked, probe_images
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import noise_layers_of
-from wca_tf.nets.random_net_target import RandomNetTarget, in_float32
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, same_in_all_calls
+from wca_tf.nets.sampled_target import SampledTarget, in_float32
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, calls_agree
 
 # Of a first Rescaling: smaller scales are for images in [0, 255].
 SMALLEST_SCALE = 0.1
@@ -28,7 +28,7 @@ Answer = Callable[[tf.Tensor], tf.Tensor]
 def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) -> AnyTarget:
     """Return the target of a net trained here, or of any Keras classifier that returns logits [B, C].
 
-    A Keras model gets a `RandomNetTarget` if its layers draw random numbers from a `keras.random.SeedGenerator` in a
+    A Keras model gets a `SampledTarget` if its layers draw random numbers from a `keras.random.SeedGenerator` in a
     call, or if 16 calls do not give the same answers. A call is `model(images)`: dropout that a functional model calls
     with `training=True` stays on, although `model.predict` switches it off. The net without its noise is then
     `model(images, training=False)`, where that answers alike. Noise that layers draw from a
@@ -54,12 +54,12 @@ def target_of(model: keras.Model, image_shape: tuple[int, ...] | None = None) ->
     else:
         answer, classes = _answer_function(model, images)
         logits = _following_seeds(model, lambda images, _: answer(images))
-        target = HeadNoiseTarget(answer, tf.identity, tf.zeros([classes, 1]))
+        target = GaussianLogitsTarget(answer, tf.identity, tf.zeros([classes, 1]))
     draws = _moves_a_stream(model, lambda: target.logits(target.features(images), make_seed(0), 1))
     # A call without a seed would move the streams of the net: the check is of calls that follow seeds.
-    alike = check_answers(RandomNetTarget(logits) if draws else target, images, ends_linear)
+    alike = check_answers(SampledTarget(logits) if draws else target, images, ends_linear)
     if draws or not alike:
-        target = RandomNetTarget(logits, noise_free_logits=None if own else _without_noise(model, images))
+        target = SampledTarget(logits, noise_free_logits=None if own else _without_noise(model, images))
     mark_checked(target, image_shape)
     return target
 
@@ -77,7 +77,7 @@ def _without_noise(model: keras.Model, probe: tf.Tensor) -> Answer | None:
 
     without_noise = in_float32(lambda images: model(images, training=False))
     call = functools.partial(without_noise, probe)
-    return without_noise if not _moves_a_stream(model, call) and same_in_all_calls(call, *PROBE_TOLERANCE) else None
+    return without_noise if not _moves_a_stream(model, call) and calls_agree(call, *PROBE_TOLERANCE) else None
 
 
 def _answer_without_learning(model: keras.Model, images: tf.Tensor) -> tf.Tensor:

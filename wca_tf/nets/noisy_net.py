@@ -11,8 +11,8 @@ from wca_tf.distribution.replicas import first_row
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.noise import Draws, NoiseLayer, drawing, noise_layers_of
 from wca_tf.nets.noisy_weights import NoisyDense
-from wca_tf.nets.random_net_target import RandomNetTarget
 from wca_tf.nets.random_stream import RandomStream
+from wca_tf.nets.sampled_target import SampledTarget
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -101,13 +101,13 @@ class NoisyNet(StochasticClassifier):
     def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
         return self._logits(images, None, training=False)
 
-    def target(self) -> RandomNetTarget:
+    def target(self) -> SampledTarget:
         has_moments = isinstance(self.classifier, NoisyDense) and self.classifier.scope == "image"
-        return RandomNetTarget(
+        return SampledTarget(
             self.logits,
             noise_free_logits=self.noise_free_logits,
             logits_of_draws=self.logits_of_draws,
-            own_draws=all(layer.scope == "image" for layer in self.noise_layers),
+            per_image_noise=all(layer.scope == "image" for layer in self.noise_layers),
             moments_of_draws=self.moments_of_draws if has_moments else None,
         )
 

@@ -17,7 +17,7 @@ from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import covariance
 from wca_tf.nets import passes
-from wca_tf.nets.random_net_target import RandomNetTarget, in_float32
+from wca_tf.nets.sampled_target import SampledTarget, in_float32
 
 CHEAP_DRAWS = 1000
 CALLS = 16  # of a net, to find noise: two nets chosen at random pass with a probability of 2^-15
@@ -30,12 +30,11 @@ class Target(Protocol):
         num_classes: C, or `None` as long as no image was seen.
         draws_per_pass: the number of draws that `logits` makes at a time within the memory budget.
         cheap_draws: the number of draws that cost almost nothing; 0 when each draw costs a pass.
-        own_draws: whether an image's draws follow from the seed and its number alone, and not from the rest of the
-            batch.
+        per_image_noise: whether an image's draws follow from the seed and its number alone, not the rest of the batch.
     """
 
     num_classes: int | None
-    own_draws: bool
+    per_image_noise: bool
 
     @property
     def draws_per_pass(self) -> int:
@@ -65,7 +64,7 @@ class Target(Protocol):
                 set of draws for all images.
         """
 
-    def starting_at(self, first: int | tf.Tensor) -> Target:
+    def with_draw_offset(self, first: int | tf.Tensor) -> Target:
         """Return the same net with draws of its own for each `first`: parts of a mean over draws then share no draw."""
 
     def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> Target:
@@ -81,7 +80,7 @@ class Target(Protocol):
         """
 
 
-class HeadNoiseTarget:
+class GaussianLogitsTarget:
     """A net whose noise enters after its features: logits given an image are N(mu, K), K = A Aᵀ.
 
     Draws do not depend on the batch, and cost no pass of the backbone: the noise of the logits is A ξ, ξ ~ N(0, I).
@@ -98,7 +97,7 @@ class HeadNoiseTarget:
 
     # For every batch, so that draws do not depend on the batch: 250 draws of 100 images and 10 classes are 1 MB.
     draws_per_pass = 250
-    own_draws = True
+    per_image_noise = True
 
     def __init__(
         self,
@@ -144,7 +143,7 @@ class HeadNoiseTarget:
             return scale
         return tf.transpose(tf.linalg.qr(tf.transpose(scale)).r)
 
-    def starting_at(self, first: int | tf.Tensor) -> HeadNoiseTarget:
+    def with_draw_offset(self, first: int | tf.Tensor) -> GaussianLogitsTarget:
         part = copy.copy(self)
         part._first_draw = first
         return part
@@ -167,7 +166,7 @@ class HeadNoiseTarget:
         noise = tf.matmul(draw, scale, transpose_b=True)
         return mean + tf.transpose(tf.gather(noise, places), [1, 0, 2])
 
-    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> HeadNoiseTarget:
+    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> GaussianLogitsTarget:
         def fixed(features: tf.Tensor) -> tf.Tensor:
             # Drawn at each call: a seed that is a tf.Variable may hold another draw's seed by then.
             if indices is not None:
@@ -178,23 +177,23 @@ class HeadNoiseTarget:
 
         return self._with(fixed, lambda scale: 0 * scale, has_noise=False)
 
-    def averaged(self, draws: int) -> HeadNoiseTarget:
+    def averaged(self, draws: int) -> GaussianLogitsTarget:
         """Return the net that answers with the mean logits of `draws` draws: N(mu, K / draws), exactly."""
         return self._with(self.noise_free_logits, lambda scale: scale / math.sqrt(draws), self.has_noise)
 
-    def without_noise(self) -> HeadNoiseTarget:
+    def without_noise(self) -> GaussianLogitsTarget:
         """Return the deterministic net with logits mu."""
         return self._with(self.noise_free_logits, lambda scale: 0 * scale, has_noise=False)
 
     def _with(
         self, head: Callable[[tf.Tensor], tf.Tensor], change: Callable[[tf.Tensor], tf.Tensor], has_noise: bool
-    ) -> HeadNoiseTarget:
+    ) -> GaussianLogitsTarget:
         """Return the net with another head and a changed A."""
 
         def logit_scale(*features: tf.Tensor) -> tf.Tensor:
             return change(_float32(self._logit_scale(*features)))
 
-        return HeadNoiseTarget(self.features, head, logit_scale, has_noise, self.scale_per_image)
+        return GaussianLogitsTarget(self.features, head, logit_scale, has_noise, self.scale_per_image)
 
 
 def _float32(scale: Any) -> tf.Tensor:
@@ -208,12 +207,12 @@ def _common_noise(scale: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
     return tf.matmul(draw, scale, transpose_b=True)[:, tf.newaxis]
 
 
-AnyTarget = HeadNoiseTarget | RandomNetTarget
+AnyTarget = GaussianLogitsTarget | SampledTarget
 
 
-def is_gaussian(target: Any) -> TypeIs[HeadNoiseTarget]:
+def is_gaussian(target: Any) -> TypeIs[GaussianLogitsTarget]:
     """Return whether the logits given an image are Gaussian, with known mean and covariance."""
-    return isinstance(target, HeadNoiseTarget)
+    return isinstance(target, GaussianLogitsTarget)
 
 
 def has_noise(target: Target) -> bool:
@@ -221,19 +220,19 @@ def has_noise(target: Target) -> bool:
     return getattr(target, "has_noise", True)
 
 
-def open_rows(target: Target, still_open: tf.Tensor) -> tf.Tensor:
+def active_rows(target: Target, still_open: tf.Tensor) -> tf.Tensor:
     """Return the rows of a batch with which a search goes on, from `still_open`, bool [B].
 
     These are the rows that are still open. A net whose draws may depend on an image's place in the batch keeps all rows
     as long as one is open, so that no image gets other draws during its search. Results for the closed rows do not
     count.
     """
-    if target.own_draws:
+    if target.per_image_noise:
         return tf.where(still_open)[:, 0]
     return tf.range(tf.size(still_open, out_type=tf.int64) * tf.cast(tf.reduce_any(still_open), tf.int64))
 
 
-def answers_alike(target: Target, images: tf.Tensor, rtol: float = 1e-4, atol: float = 1e-5) -> bool:
+def is_reproducible(target: Target, images: tf.Tensor, rtol: float = 1e-4, atol: float = 1e-5) -> bool:
     """Return whether the same seed gives the same logits in every call; noise that ignores the seed does not.
 
     Raises:
@@ -244,9 +243,9 @@ def answers_alike(target: Target, images: tf.Tensor, rtol: float = 1e-4, atol: f
     def answers() -> tf.Tensor:
         return target.logits(target.features(images), make_seed(0), 1)
 
-    if same_in_all_calls(answers, rtol, atol):
+    if calls_agree(answers, rtol, atol):
         return True
-    if same_in_all_calls(tf.function(answers), rtol, atol):
+    if calls_agree(tf.function(answers), rtol, atol):
         raise InputError(
             "expected noise that the net draws from TensorFlow or Keras, received noise that Python or NumPy draws: "
             "use tf.random or keras.random"
@@ -254,7 +253,7 @@ def answers_alike(target: Target, images: tf.Tensor, rtol: float = 1e-4, atol: f
     return False
 
 
-def same_in_all_calls(answers: Callable[[], tf.Tensor], rtol: float, atol: float) -> bool:
+def calls_agree(answers: Callable[[], tf.Tensor], rtol: float, atol: float) -> bool:
     """Return whether `CALLS` calls give the same numbers. Noise that chooses one of two nets may repeat by chance."""
     first = answers()
     return all(np.allclose(first, answers(), rtol=rtol, atol=atol, equal_nan=True) for _ in range(CALLS - 1))

@@ -25,7 +25,7 @@ from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.targets import same_in_all_calls
+from wca_tf.nets.targets import calls_agree
 from wca_tf.runs.model_dir import ModelDirectory, versions
 from wca_tf.serving import warm_up
 from wca_tf.serving.config import MANIFEST, ExportConfig
@@ -167,14 +167,14 @@ def _check_noise_follows_seed(model: StochasticClassifier, image_shape: tuple[in
     """Raise InputError for a net with other noise, whose random state would be in the files."""
     images = tf.random.stateless_uniform([2, *image_shape], [0, 0])
     for logits in (model.noise_free_logits, functools.partial(model.logits, seed=make_seed(0))):
-        if not same_in_all_calls(functools.partial(logits, images), 1e-4, 1e-5):
+        if not calls_agree(functools.partial(logits, images), 1e-4, 1e-5):
             raise InputError("expected a net whose noise follows from its seed, received one that answers differently")
 
 
 def _describe_noise(signatures: Signatures) -> dict[str, Any]:
     """Return how the export draws, for the manifest."""
     model, noisy = signatures.model, signatures.sampler.has_noise
-    whom = "image of every request" if signatures.sampler.own_draws else "request, which its images share"
+    whom = "image of every request" if signatures.sampler.per_image_noise else "request, which its images share"
     integrated = noisy and signatures.has_exact and model.num_classes > 2
     return {
         "defence": model.defence,

@@ -22,7 +22,7 @@ class GaussianSampler:
         noise_factor: T [C, r] with T Tᵀ = K; `None` for a net without noise.
     """
 
-    own_draws = True
+    per_image_noise = True
 
     def __init__(self, noise_factor: np.ndarray | None) -> None:
         self.noise_factor = noise_factor
@@ -55,7 +55,7 @@ class PassSampler:
 
     def __init__(self, model: StochasticClassifier) -> None:
         self._target = model.target()
-        self.own_draws = self._target.own_draws
+        self.per_image_noise = self._target.per_image_noise
 
     def at_once(self, images: tf.Tensor) -> tf.Tensor:
         """Return how many draws fit into memory."""

@@ -16,7 +16,7 @@ class RandomFeatures(Defence):
     """Gaussian noise on the last features at test time; training has no noise (RFD)."""
 
     source = "Nguyen et al., ICLR 2024"
-    protocol = "square:queries=10000:initial_share=0.05:eot_samples=1:fresh=true"
+    protocol = "square:queries=10000:initial_share=0.05:eot_samples=1:resample_noise=true"
 
     deviation: float = option(1.0, "ν, the standard deviation of the noise on each feature", minimum=0)
     feature_dim: int = option(32, "D, width of the bottleneck, as of defence none")

@@ -11,7 +11,7 @@ from wca_tf.gaussian import covariance
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.random_stream import RandomStream
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -47,8 +47,8 @@ class RandomFeatureNet(BottleneckNet):
         draw = tf.random.stateless_normal([rows * num_replicas(), scale.shape[1]], seed)[first : first + rows]
         return logits + tf.matmul(draw, scale, transpose_b=True), features
 
-    def target(self) -> HeadNoiseTarget:
-        return HeadNoiseTarget(self.features, self.logits_of, lambda: self.logit_scale, self.deviation > 0)
+    def target(self) -> GaussianLogitsTarget:
+        return GaussianLogitsTarget(self.features, self.logits_of, lambda: self.logit_scale, self.deviation > 0)
 
     @property
     def logit_scale(self) -> tf.Tensor:
@@ -73,6 +73,6 @@ class RandomFeatureNet(BottleneckNet):
 class NoiseFreeAdversarialTraining(AdversarialTraining):
     """Adversarial training on the net without its noise, which training does not have."""
 
-    def target(self, model: StochasticClassifier) -> HeadNoiseTarget:
-        found: HeadNoiseTarget = model.target().without_noise()  # type: ignore[union-attr]
+    def target(self, model: StochasticClassifier) -> GaussianLogitsTarget:
+        found: GaussianLogitsTarget = model.target().without_noise()  # type: ignore[union-attr]
         return found

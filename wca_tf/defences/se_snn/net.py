@@ -9,7 +9,7 @@ from wca_tf.distribution.replicas import first_row, num_replicas
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.loss_terms import Ratio
 from wca_tf.nets.random_stream import RandomStream
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 MIN_DEVIATION = 1e-30  # keeps ln σ and its gradient finite where σ underflows to 0
 
@@ -70,8 +70,8 @@ class SESNNNet(BottleneckNet):
         features = self.features(images)
         return self._mean_logits(features), self._scale(features)
 
-    def target(self) -> HeadNoiseTarget:
-        return HeadNoiseTarget(self.features, self._mean_logits, self._scale, has_noise=True, scale_per_image=True)
+    def target(self) -> GaussianLogitsTarget:
+        return GaussianLogitsTarget(self.features, self._mean_logits, self._scale, has_noise=True, scale_per_image=True)
 
     def with_backbone(self, backbone: keras.Model) -> "SESNNNet":
         net = super().with_backbone(backbone)

@@ -37,9 +37,9 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
         z_margins: the z-margin of each image.
         average_draws: the number of draws whose mean logits are an answer.
     """
-    told = _numbers(model, examples, average_draws)
-    text = {name: f"{value:.3g}" for name, value in told.items() if isinstance(value, float)}
-    common, span = percent(told["common_share"]), percent(told["leading"])
+    numbers = _numbers(model, examples, average_draws)
+    text = {name: f"{value:.3g}" for name, value in numbers.items() if isinstance(value, float)}
+    common, span = percent(numbers["common_share"]), percent(numbers["leading"])
     features, classes = model.feature_dim, model.num_classes
     paragraphs = [
         f"Σ = LLᵀ is the covariance of the noise on the {features} features, K = WΣWᵀ that of the {classes} logits. "
@@ -48,7 +48,7 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
         "that has nothing to do with the noise.",
         f"Here it is {text['smallest_quotient']} to {text['largest_quotient']} across classes; the largest eigenvalue "
         f"is {text['largest']}, the mean {text['mean']}. On average, {span} % of a weight vector’s squared length lies "
-        f"in the span of the {told['classes']} leading eigenvectors of {features}.",
+        f"in the span of the {numbers['classes']} leading eigenvectors of {features}.",
         f"What counts is the noise of differences of logits. {common} % of the logits’ variance is common to all "
         "classes: it moves every logit alike, cancels in every difference, and changes no answer. The logits deviate "
         f"by {text['deviation']} on average, the differences of two logits by {text['smallest_difference']} to "
@@ -62,7 +62,7 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
         "answer. The difference that decides an answer, the label's logit less its nearest rival's, deviates by "
         f"{text['to_margin']} times its own size, on average over the clean images."
     )
-    return ReportSection("The noise", paragraphs, told["panels"], card)
+    return ReportSection("The noise", paragraphs, numbers["panels"], card)
 
 
 def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.defences.adversarial_training import AdversarialTraining
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget
 
 OFFICIAL_EPSILON, OFFICIAL_STEP = 0.03, 0.01  # for every data set
 
@@ -21,7 +21,7 @@ class OfficialAdversarialTraining(AdversarialTraining):
 
     def target(self, model: Any) -> AnyTarget:
         noisy = bool(model.noise)
-        return HeadNoiseTarget(model.normalised_features, model.logits_of, lambda: model.logit_scale, noisy)
+        return GaussianLogitsTarget(model.normalised_features, model.logits_of, lambda: model.logit_scale, noisy)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Attacks(Measure):
         if not all("parts" in row for row in stored["attacks"]):  # of older code, with other blocks of images
             return False
         done = {(row["name"], row["epsilon"]): row["config"] for row in stored["attacks"]}
-        return all(trial.made(done.get((trial.name, trial.epsilon))) for trial in _merge(stored["attacks"], config))
+        return all(trial.matches(done.get((trial.name, trial.epsilon))) for trial in _merge(stored["attacks"], config))
 
     def is_valid(self, stored: dict[str, Any]) -> bool:
         """Return whether the stored attacks have the form that is needed to make them again."""
@@ -95,8 +95,8 @@ def trial_of(row: dict[str, Any], config: EvaluateConfig) -> Trial:
     if attack is None:
         check_imported([module_of(row["name"])], "results.json")
         attack = parse_attack(row["name"], eot_samples=config.eot_samples)
-        told = {name: row["config"][name] for name in attack.options() if name in row["config"]}
-        attack = dataclasses.replace(attack, **told)  # an attack object may have had other draws
+        stored = {name: row["config"][name] for name in attack.options() if name in row["config"]}
+        attack = dataclasses.replace(attack, **stored)  # an attack object may have had other draws
     return Trial(attack, row["epsilon"])
 
 
@@ -121,7 +121,7 @@ def _is_kept(row: dict[str, Any], config: EvaluateConfig) -> bool:
             f"expected the attack {row['name']} of this report, for the worst case: {error}; or give it among the "
             "attacks, or name another --report_dir"
         ) from None
-    if trial.made(row["config"]) or not source or ModelDirectory(expand_user(source)).best.exists():
+    if trial.matches(row["config"]) or not source or ModelDirectory(expand_user(source)).best.exists():
         return True
     print(f"left out: {row['name']}, which is of an older algorithm, and whose source is no longer there")
     return False

@@ -37,7 +37,7 @@ from wca_tf.gaussian.certificates import (
 from wca_tf.gaussian.intervals import Number, mean_with_interval, percent
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.judge import QUERIES, Judgement
-from wca_tf.nets.targets import HeadNoiseTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 CERTIFICATES_ALGORITHM = 5  # increase it with every change of the numbers: stored results are made again
 BOUNDS = {
@@ -96,16 +96,16 @@ class Certificates(Measure):
 
     def lines(self, results: dict[str, Any]) -> list[str]:
         found = results["certificates"]
-        told = ["certificates, accuracy in %", *map(_told, found["rows"])]
-        return [*told, f"  {_votes_told(found)}"] if "votes" in found else told
+        lines = ["certificates, accuracy in %", *map(_format_row, found["rows"])]
+        return [*lines, f"  {_format_votes(found)}"] if "votes" in found else lines
 
     def section(self, results: dict[str, Any]) -> ReportSection | None:
         found = results.get("certificates")
         if not found:
             return None
-        rows = [f"{line.strip()}." for line in map(_told, found["rows"])]
+        rows = [f"{line.strip()}." for line in map(_format_row, found["rows"])]
         if "votes" in found:
-            about = f"Randomised smoothing: {_votes_told(found)}."
+            about = f"Randomised smoothing: {_format_votes(found)}."
         else:
             about = (
                 f"The features change by {found['lipschitz']:.4g} times the l2 distance of two images at most. So no "
@@ -135,7 +135,7 @@ class Head:
     lipschitz: float
 
     @classmethod
-    def of(cls, target: HeadNoiseTarget, model: StochasticClassifier, examples: Examples, step: int) -> "Head":
+    def of(cls, target: GaussianLogitsTarget, model: StochasticClassifier, examples: Examples, step: int) -> "Head":
         """Return the head of a net that a target judges, and the logits of all images, `step` images at a time."""
         with _without_tensor_float_32():
             logits = [
@@ -175,10 +175,10 @@ def _without_tensor_float_32() -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
-def _target_of(evaluation: Evaluation) -> HeadNoiseTarget:
+def _target_of(evaluation: Evaluation) -> GaussianLogitsTarget:
     """Return the target; raise InputError where a certificate does not know its noise."""
     target = evaluation.target
-    if not isinstance(target, HeadNoiseTarget) or target.scale_per_image:
+    if not isinstance(target, GaussianLogitsTarget) or target.scale_per_image:
         raise InputError("expected noise before a linear classifier, the same for all images, to certify the net")
     return target
 
@@ -245,19 +245,19 @@ def _where(chosen: np.ndarray, one: Judgement, other: Judgement) -> Judgement:
     return Judgement(**fields)
 
 
-def _told(row: dict[str, Any]) -> str:
+def _format_row(row: dict[str, Any]) -> str:
     """Return a row as a line of text."""
     at = f"{NORM_NAMES[row['norm']]} radius {row['radius']:.4g}"
     if "vote" in row:
         return f"  {at}: {percent(row['vote'])} certified by the vote; abstained on {percent(row['abstained'])}"
     names = {"certificate": "certified", "deterministic": "without noise", "attacked": "left by the attacks"}
-    told = ", ".join(f"{percent(row[key])} {name}" if row[key] else "not attacked" for key, name in names.items())
+    numbers = ", ".join(f"{percent(row[key])} {name}" if row[key] else "not attacked" for key, name in names.items())
     nothing = "; nothing is proved at this radius" if not row["certificate"]["value"] else ""
     wrong = f"; {row['violations']} images are BELOW their certificate: the Lipschitz constant is wrong"
-    return f"  {at}: {told}{nothing}{wrong if row['violations'] else ''}"
+    return f"  {at}: {numbers}{nothing}{wrong if row['violations'] else ''}"
 
 
-def _votes_told(found: dict[str, Any]) -> str:
+def _format_votes(found: dict[str, Any]) -> str:
     """Return how the vote was certified, as a text."""
     votes = found["votes"]
     return (

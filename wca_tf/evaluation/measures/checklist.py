@@ -26,10 +26,10 @@ from wca_tf.evaluation.measures.criteria import (
     STANDARD,
     UNBOUNDED,
     Evidence,
+    GradientFreeAttacks,
     Key,
-    Searches,
-    held,
     not_lower,
+    robust_images,
 )
 from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
@@ -43,11 +43,11 @@ from wca_tf.evaluation.measures.planted_examples import (
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks
-from wca_tf.nets.judge import JUDGING_ALGORITHM
-from wca_tf.nets.targets import AnyTarget, answers_alike, has_noise, is_gaussian
+from wca_tf.nets.judge import JUDGEMENT_VERSION
+from wca_tf.nets.targets import AnyTarget, has_noise, is_gaussian, is_reproducible
 
 # Increase it with every change of the checks. A stored list with another number is made again.
-CHECKLIST_ALGORITHM = 7
+CHECKLIST_VERSION = 7
 IMAGES = 100
 FIRST_LOOK = 20  # images after which a comparison may end; it may end again at each doubling
 MIN_IMAGES = 50  # with fewer, the tolerance would be more than 4 points
@@ -63,8 +63,8 @@ class Checklist(Measure):
     keys = ("checklist",)
     follows_attacks = False  # `is_complete` knows the attacks
 
-    def __init__(self, searches: Searches | None = None) -> None:
-        self.searches = searches or Searches()
+    def __init__(self, searches: GradientFreeAttacks | None = None) -> None:
+        self.searches = searches or GradientFreeAttacks()
 
     def is_asked(self, config: EvaluateConfig) -> bool:
         return config.checklist
@@ -108,8 +108,8 @@ class Checklist(Measure):
         evidence = self._evidence(evaluation)
         items = []
         for criterion, judge in CRITERIA.items():
-            passed, said = judge(evidence)
-            items.append({"criterion": criterion, "passed": passed, "evidence": said})
+            passed, text = judge(evidence)
+            items.append({"criterion": criterion, "passed": passed, "evidence": text})
         items.append({**as_criterion(of_results(evaluation.results)), **made_by(self.searches)})
         return {"checklist": [{**item, "epsilon": epsilon} for item in items]}
 
@@ -132,7 +132,7 @@ class Checklist(Measure):
             one_pixel=1 / math.sqrt(height * width) if norm == "linf" else math.sqrt(channels),
             num_classes=len(runs.examples.class_names),
             has_noise=has_noise(runs.target),
-            repeatable=answers_alike(runs.target, to_float(tf.constant(runs.examples.images[:4]))),
+            repeatable=is_reproducible(runs.target, to_float(tf.constant(runs.examples.images[:4]))),
             order=np.random.default_rng(settings.seed).permutation(len(runs.examples)),
         )
         runs.compare(names.n_pixel, STANDARD, evidence)
@@ -142,7 +142,7 @@ class Checklist(Measure):
         if evidence.repeatable and runs.compare(SHORTER.get(names.square, names.square), STANDARD, evidence):
             runs.compare(names.square, STANDARD, evidence)
         return dataclasses.replace(
-            evidence, random=runs.on_held(names.random_sampling, held(evidence.outcomes, epsilon))
+            evidence, random=runs.on_robust_images(names.random_sampling, robust_images(evidence.outcomes, epsilon))
         )
 
 
@@ -196,7 +196,7 @@ class _Runs:
         evidence.outcomes[name, trial.epsilon] = outcome
         return not_lower(evidence, name, other)[0] is True
 
-    def on_held(self, name: str, images: np.ndarray) -> np.ndarray:
+    def on_robust_images(self, name: str, images: np.ndarray) -> np.ndarray:
         """Return P(correct) of some images under an attack. Other images would give no evidence."""
         if not len(images):
             return np.zeros(0)
@@ -206,16 +206,16 @@ class _Runs:
         return found.judgement.probability_correct
 
 
-def made_by(searches: Searches) -> dict[str, Any]:
+def made_by(searches: GradientFreeAttacks) -> dict[str, Any]:
     """Return the searches and the versions that a checklist depends on, besides the net and the images.
 
     When they change, the checklist is made again.
     """
     texts = (ONE_STEP, PAPERS, *DOUBLED, "transfer", *dataclasses.astuple(searches))
-    algorithms = {text.split(":")[0]: parse_attack(text).algorithm for text in texts}
+    algorithms = {text.split(":")[0]: parse_attack(text).version for text in texts}
     return {
         "searches": dataclasses.asdict(searches),
-        "algorithm": CHECKLIST_ALGORITHM,
-        "judged_by": JUDGING_ALGORITHM,
+        "algorithm": CHECKLIST_VERSION,
+        "judged_by": JUDGEMENT_VERSION,
         "algorithms": dict(sorted(algorithms.items())),
     }

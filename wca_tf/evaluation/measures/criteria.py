@@ -33,7 +33,7 @@ NEEDED = (ONE_STEP, PAPERS, STANDARD, *ADAPTIVE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Searches:
+class GradientFreeAttacks:
     """The checklist's attacks without gradients, as written. They take the longest.
 
     Smaller attacks than these defaults are only for trials.
@@ -57,7 +57,7 @@ class Evidence:
         outcomes: the outcomes by (attack as written here, radius); the radius of an attack without one is `None`.
         fixed_draws: the outcomes of the standard attack when it knows the draw, one for each draw; empty where no draw
             can be known.
-        random: P(correct) under random points, for the images that `held` returns.
+        random: P(correct) under random points, for the images that `robust_images` returns.
         epsilon: the radius of the checklist.
         largest: a radius that leaves an attack unbounded.
         one_pixel: the smallest radius whose ball allows as much l2 distortion as any change of one pixel.
@@ -68,7 +68,7 @@ class Evidence:
             not change the verdict.
     """
 
-    searches: Searches
+    searches: GradientFreeAttacks
     norm: str
     outcomes: dict[Key, Outcome]
     fixed_draws: list[Outcome]
@@ -105,7 +105,7 @@ class Evidence:
 Verdict = tuple[bool | None, str]
 
 
-def held(outcomes: dict[Key, Outcome], epsilon: float) -> np.ndarray:
+def robust_images(outcomes: dict[Key, Outcome], epsilon: float) -> np.ndarray:
     """Return the indices of the images that the net gets right in most draws, clean and under the standard attack."""
     left = [outcomes[key].judgement.probability_correct for key in ((CLEAN, 0.0), (STANDARD, epsilon))]
     return np.flatnonzero(np.min(left, axis=0) >= 0.5)
@@ -126,10 +126,10 @@ def _papers_one_step(evidence: Evidence) -> Verdict:
     The steps of that PGD add up to epsilon. It therefore reaches a corner of the ball only if it starts on that
     corner's side.
     """
-    passed, said = not_lower(evidence, ONE_STEP, PAPERS)
+    passed, text = not_lower(evidence, ONE_STEP, PAPERS)
     if passed or not _one_step(evidence)[0] or evidence.norm != "linf":
-        return passed, said
-    return passed, f"{said}: probably since ten steps of a tenth of epsilon, begun at random, end short of a corner"
+        return passed, text
+    return passed, f"{text}: probably since ten steps of a tenth of epsilon, begun at random, end short of a corner"
 
 
 def _one_step(evidence: Evidence) -> Verdict:
@@ -150,10 +150,10 @@ def _pixels(evidence: Evidence) -> Verdict:
     If n-pixel finds more errors, and a changed pixel can be farther away than the ball allows, the criterion does not
     apply.
     """
-    passed, said = not_lower(evidence, evidence.searches.n_pixel, STANDARD)
+    passed, text = not_lower(evidence, evidence.searches.n_pixel, STANDARD)
     if passed or evidence.epsilon >= evidence.one_pixel:
-        return passed, said
-    return None, f"{said}, but a changed pixel is farther away, in l2, than this epsilon allows"
+        return passed, text
+    return None, f"{text}, but a changed pixel is farther away, in l2, than this epsilon allows"
 
 
 def _unbounded(evidence: Evidence) -> Verdict:
@@ -176,17 +176,17 @@ def _random(evidence: Evidence) -> Verdict:
     points = parse_attack(evidence.searches.random_sampling).passes
     if not images:
         return None, f"{STANDARD} leaves no image at P(correct) ≥ ½"
-    said = f"{points:,} points bring {found} of the {images} images that {STANDARD} leaves at P(correct) ≥ ½ below it"
-    return found == 0, f"{said} (the paper: 1,000 points, on images that FGSM brings to an error)"
+    text = f"{points:,} points bring {found} of the {images} images that {STANDARD} leaves at P(correct) ≥ ½ below it"
+    return found == 0, f"{text} (the paper: 1,000 points, on images that FGSM brings to an error)"
 
 
 def _budget(evidence: Evidence) -> Verdict:
     radii = sorted({evidence.epsilon / 2, evidence.epsilon, min(2 * evidence.epsilon, evidence.largest)})
     left = [evidence.mean(STANDARD, radius) for radius in radii]
     falls = all(after <= before + evidence.tolerance for before, after in zip(left, left[1:], strict=False))
-    said = ", ".join(f"{percent(share)} % at {radius:.4g}" for radius, share in zip(radii, left, strict=True))
+    text = ", ".join(f"{percent(share)} % at {radius:.4g}" for radius, share in zip(radii, left, strict=True))
     lower = left[-1] < left[0] - evidence.tolerance or left[0] <= evidence.tolerance
-    return falls and lower, f"{STANDARD} leaves {said}"
+    return falls and lower, f"{STANDARD} leaves {text}"
 
 
 def _fixed_draw(evidence: Evidence) -> Verdict:
@@ -199,11 +199,11 @@ def _fixed_draw(evidence: Evidence) -> Verdict:
     left = np.array([outcome.judgement.probability_correct.mean() for outcome in evidence.fixed_draws])
     known, error = float(left.mean()), float(left.std(ddof=1)) / math.sqrt(len(left))
     unknown = evidence.mean(STANDARD)
-    said = (
+    text = (
         f"{STANDARD} leaves {percent(known)} % when it knows the draw (mean of {len(left)} draws, "
         f"standard error {percent(error)}), {percent(unknown)} % when it does not"
     )
-    return known <= unknown + evidence.tolerance, said
+    return known <= unknown + evidence.tolerance, text
 
 
 def _zero_gradients(evidence: Evidence) -> Verdict:

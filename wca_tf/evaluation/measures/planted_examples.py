@@ -28,9 +28,9 @@ from wca_tf.distribution.progress import progress_bar
 from wca_tf.evaluation.config import EvaluateConfig, norms_of
 from wca_tf.evaluation.measures.criteria import NEEDED
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
-from wca_tf.evaluation.measures.planted_net import PlantedNet, Reach, Surroundings
-from wca_tf.nets.judge import JUDGING_ALGORITHM
-from wca_tf.nets.targets import AnyTarget, answers_alike, is_gaussian
+from wca_tf.evaluation.measures.planted_net import PlantedNet, PlantingSite, Reach
+from wca_tf.nets.judge import JUDGEMENT_VERSION
+from wca_tf.nets.targets import AnyTarget, is_gaussian, is_reproducible
 
 PLANTED_ALGORITHM = 3  # increase it with every change of the test: stored results are made again
 IMAGES = 10
@@ -71,7 +71,7 @@ class FoundExamples:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Look:
+class _PlantedResult:
     """The result of an attack for one planted image; `zero_gradient` is `None` for an attack without gradients."""
 
     found: bool
@@ -117,7 +117,7 @@ class PlantedExamples(Measure):
 
 
 def _made_by() -> dict[str, int]:
-    return {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGING_ALGORITHM}
+    return {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGEMENT_VERSION}
 
 
 def is_complete_for(stored: dict[str, Any], config: EvaluateConfig) -> bool:
@@ -172,22 +172,22 @@ def find_planted_examples(
     some = examples.take(slice(0, IMAGES))
     images = to_float(tf.constant(some.images))
     # Otherwise the read-out would be fitted to other features than the attack sees.
-    known = answers_alike(target.with_fixed_draw(make_seed(0)), images)
+    known = is_reproducible(target.with_fixed_draw(make_seed(0)), images)
     net = PlantedNet(target, images)
-    ready = {attack.name: _ready(attack, net) for attack in attacks}
-    looks: dict[str, list[_Look]] = {name: [] for name in ready}
-    with progress_bar(len(ready) * len(some), "planted images") as progress:
+    prepared = {attack.name: _prepare(attack, net) for attack in attacks}
+    looks: dict[str, list[_PlantedResult]] = {name: [] for name in prepared}
+    with progress_bar(len(prepared) * len(some), "planted images") as progress:
         for index in range(len(some)):
-            surroundings = Surroundings(net, images[index : index + 1], index, seed)
-            for name, attack in ready.items():
+            site = PlantingSite(net, images[index : index + 1], index, seed)
+            for name, attack in prepared.items():
                 progress.set_description(name, refresh=False)
-                look = _look(attack, surroundings, norm, epsilon) if known and _can_find(attack) else None
+                look = _look(attack, site, norm, epsilon) if known and _can_find(attack) else None
                 looks[name] += [] if look is None else [look]
                 progress.update(1)
     return [_summarise(name, each) for name, each in looks.items()]
 
 
-def _ready(attack: Attack, net: PlantedNet) -> Attack:
+def _prepare(attack: Attack, net: PlantedNet) -> Attack:
     """Return the attack, changed so that it can find an error that the planted net makes without its noise."""
     if not isinstance(attack, CarliniWagner):
         return attack
@@ -198,7 +198,7 @@ def _ready(attack: Attack, net: PlantedNet) -> Attack:
     return dataclasses.replace(attack, eot_samples=draws, confidence=STANDARD_ERRORS * error)
 
 
-def _summarise(name: str, looks: list[_Look]) -> FoundExamples:
+def _summarise(name: str, looks: list[_PlantedResult]) -> FoundExamples:
     found = [look.found for look in looks]
     zero = [look.zero_gradient for look in looks if look.zero_gradient is not None]
     share = sum(zero) / len(zero) if zero else None
@@ -217,17 +217,17 @@ def _can_find(attack: Attack) -> bool:
     return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and bool(attack.source)))
 
 
-def _look(attack: Attack, surroundings: Surroundings, norm: str, epsilon: float) -> _Look | None:
+def _look(attack: Attack, site: PlantingSite, norm: str, epsilon: float) -> _PlantedResult | None:
     """Run the attack on the planted net; return `None` where nothing can be planted."""
-    net, image = surroundings.net, surroundings.image
-    planted = surroundings.plant(_reach(attack, norm, epsilon, image.shape[1:]))
+    net, image = site.net, site.image
+    planted = site.plant(_reach(attack, norm, epsilon, image.shape[1:]))
     if planted is None:
         return None
-    index, wanted = np.array([surroundings.index]), np.array([1]) if attack.targeted else None
-    made = attack.run(net.target, image, CLEAN_CLASS, epsilon, index, surroundings.seed, wanted)
-    zero = _has_zero_gradient(attack, net, image, surroundings.seed, wanted)
-    hidden = zero is True and _has_zero_gradient(NEVER_SATURATES, net, image, surroundings.seed) is False
-    return _Look(_is_error(attack, net, made.images, image, planted), zero, hidden)
+    index, wanted = np.array([site.index]), np.array([1]) if attack.targeted else None
+    made = attack.run(net.target, image, CLEAN_CLASS, epsilon, index, site.seed, wanted)
+    zero = _has_zero_gradient(attack, net, image, site.seed, wanted)
+    hidden = zero is True and _has_zero_gradient(NEVER_SATURATES, net, image, site.seed) is False
+    return _PlantedResult(_is_error(attack, net, made.images, image, planted), zero, hidden)
 
 
 def _has_zero_gradient(
@@ -266,8 +266,8 @@ def format_planted_examples(results: list[FoundExamples]) -> str:
     lines = []
     for result in results:
         reason = _reason(result)
-        told = verdict[result.passed] + (f": {reason}" if reason else "")
-        lines.append(f"{result.attack.ljust(width)}  found {result.found} of {result.planted} planted  {told}")
+        line = verdict[result.passed] + (f": {reason}" if reason else "")
+        lines.append(f"{result.attack.ljust(width)}  found {result.found} of {result.planted} planted  {line}")
     return "\n".join(lines)
 
 
@@ -281,11 +281,11 @@ def _reason(result: FoundExamples) -> str:
 
 def as_criterion(results: list[FoundExamples]) -> dict[str, Any]:
     """Return the self-test as a line of the checklist."""
-    said = []
+    parts = []
     for result in results:
         reason = _reason(result)
-        said += [f"{result.attack} {result.found}/{result.planted}" + (f" ({reason})" if reason else "")]
-    tested = [(result, text) for result, text in zip(results, said, strict=True) if result.passed is not None]
+        parts += [f"{result.attack} {result.found}/{result.planted}" + (f" ({reason})" if reason else "")]
+    tested = [(result, text) for result, text in zip(results, parts, strict=True) if result.passed is not None]
     passed = all(result.passed for result, _ in tested) if tested else None
     evidence = ", ".join(text for _, text in tested)
     return {"criterion": "every attack finds a planted adversarial image", "passed": passed, "evidence": evidence}

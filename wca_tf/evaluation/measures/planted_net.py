@@ -15,7 +15,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from wca_tf.attacks.n_pixel import paint
 from wca_tf.core.seeds import make_seed
-from wca_tf.nets.targets import AnyTarget, HeadNoiseTarget, is_gaussian
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, is_gaussian
 
 # The number of random points to which the read-out gives the clean image's class.
 POINTS = 500
@@ -55,7 +55,7 @@ class PlantedNet:
         self._of_many = self.features if is_gaussian(target) else self._one_by_one
         # Independent noise on each class, so that the difference of two logits has standard deviation `noise`.
         logit_scale = self.noise / math.sqrt(2) * tf.eye(CLASSES)
-        self.target = HeadNoiseTarget(self.features, self.read_out, logit_scale)
+        self.target = GaussianLogitsTarget(self.features, self.read_out, logit_scale)
 
     def _one_by_one(self, images: tf.Tensor) -> tf.Tensor:
         return tf.concat([self.features(images[i : i + 1]) for i in range(len(images))], axis=0)
@@ -79,7 +79,7 @@ class PlantedNet:
         self._bias.assign(bias)
 
 
-class Surroundings:
+class PlantingSite:
     """The planted images around a clean image [1, H, W, channels].
 
     Attacks with the same reach have the same planted image. It is fitted once.

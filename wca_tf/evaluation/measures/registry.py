@@ -7,7 +7,7 @@ from wca_tf.evaluation.measures.attacks import Attacks
 from wca_tf.evaluation.measures.certificates import Certificates
 from wca_tf.evaluation.measures.checklist import Checklist
 from wca_tf.evaluation.measures.clean import Clean
-from wca_tf.evaluation.measures.criteria import Searches
+from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.evaluation.measures.planted_examples import PlantedExamples
 from wca_tf.evaluation.report.table import attack_table
@@ -30,7 +30,7 @@ def register_measure(measure: Measure) -> None:
     _registered[:] = [*others, measure]
 
 
-def measures(searches: Searches | None = None) -> list[Measure]:
+def measures(searches: GradientFreeAttacks | None = None) -> list[Measure]:
     """Return the measures of an evaluation.
 
     Args:
@@ -39,7 +39,7 @@ def measures(searches: Searches | None = None) -> list[Measure]:
     return [*_of_this_package(searches), *_registered]
 
 
-def _of_this_package(searches: Searches | None = None) -> list[Measure]:
+def _of_this_package(searches: GradientFreeAttacks | None = None) -> list[Measure]:
     """Return the measures that every evaluation has."""
     return [Clean(), Attacks(), Certificates(), PlantedExamples(), Checklist(searches)]
 

@@ -38,12 +38,12 @@ def smoothing_rows(evaluation: Evaluation, radii: list[Radius]) -> dict[str, Any
     certified = certified_radius(votes, draws, deviation)
     rows = []
     for radius in radii:
-        held = (chosen == labels) & (certified > radius.in_l2(evaluation.examples.image_shape))
+        certified_right = (chosen == labels) & (certified > radius.in_l2(evaluation.examples.image_shape))
         rows.append(
             {
                 "norm": radius.norm,
                 "radius": radius.epsilon,
-                "vote": mean_with_interval(held),
+                "vote": mean_with_interval(certified_right),
                 "abstained": mean_with_interval(certified == 0),
             }
         )

@@ -16,7 +16,7 @@ from wca_tf.gaussian.intervals import FEW_PARTS, Number, percent
 MAX_QUERIES = 1000
 NORM_NAMES = {"linf": "l∞", "l2": "l2"}
 UPPER_BOUND = "≤: an upper bound. More draws would choose better attacks for some images."
-# The largest share of images without a useful gradient that is not told beside the headline.
+# The largest share of images without a useful gradient that does not stand beside the headline.
 FEW_USELESS = 0.05
 INSTEAD = {  # by whether the attack follows cross-entropy; a net that passes no gradient stops other attacks alone
     True: "use adaptive, or objective=ce_exact if large logits are the cause",
@@ -79,9 +79,11 @@ def gradient_warnings(results: dict[str, Any]) -> list[str]:
     found = []
     for kind, instead in INSTEAD.items():
         stuck = [name for name, share in shares.items() if share > FEW_USELESS and follows_ce[name] == kind]
-        told = ", ".join(f"{name} on {percent(shares[name])} %" for name in stuck)
-        if told:
-            found.append(f"No useful gradient: {told} of the images. Such an attack may leave far too much: {instead}.")
+        names = ", ".join(f"{name} on {percent(shares[name])} %" for name in stuck)
+        if names:
+            found.append(
+                f"No useful gradient: {names} of the images. Such an attack may leave far too much: {instead}."
+            )
     return found
 
 

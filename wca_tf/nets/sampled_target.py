@@ -1,4 +1,4 @@
-"""RandomNetTarget: the interface of a net with noise anywhere to attacks.
+"""SampledTarget: the interface of a net with noise anywhere to attacks.
 
 Shapes: B batch, H W channels of images in [0, 1], S draws, C classes.
 """
@@ -35,7 +35,7 @@ def in_float32(logits: Callable[..., Any]) -> Callable[..., tf.Tensor]:
     return cast
 
 
-class RandomNetTarget:
+class SampledTarget:
     """A net with noise anywhere. Each draw costs a pass, and a gradient holds `draws_per_pass` draws in memory.
 
     Args:
@@ -48,8 +48,7 @@ class RandomNetTarget:
         logits_of_draws: (images, int32 [S, 2] seeds, whole numbers [B]) -> logits [S, B, C]: several draws in one pass,
             for a net that can make them. The third argument is the number of each image, from which per-image noise
             follows.
-        own_draws: whether an image's draws follow from the seed and its number alone, and not from the rest of the
-            batch.
+        per_image_noise: whether an image's draws follow from the seed and its number alone, not the rest of the batch.
         moments_of_draws: (images, seeds, numbers) -> [S, 3, B, C]: the logits of `logits_of_draws`, and their mean and
             variance given all noise but that of the last layer; for a net whose logits are then independent Gaussians.
     """
@@ -62,7 +61,7 @@ class RandomNetTarget:
         draws_per_pass: int = 8,
         noise_free_logits: Callable[[tf.Tensor], tf.Tensor] | None = None,
         logits_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
-        own_draws: bool = False,
+        per_image_noise: bool = False,
         moments_of_draws: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
         self._logits = passes.counted(in_float32(logits))
@@ -71,7 +70,7 @@ class RandomNetTarget:
         self._first_draw: int | tf.Tensor = 0
         self.noise_free_logits = noise_free_logits and passes.counted(in_float32(noise_free_logits))
         self._logits_of_draws = logits_of_draws and passes.counted(in_float32(logits_of_draws), _draws_of_images)
-        self.own_draws = own_draws
+        self.per_image_noise = per_image_noise
         self._moments_of_draws = moments_of_draws and passes.counted(in_float32(moments_of_draws), _draws_of_images)
 
     @property
@@ -79,7 +78,7 @@ class RandomNetTarget:
         """Whether `logits_with_moments` can be called."""
         return self._moments_of_draws is not None
 
-    def starting_at(self, first: int | tf.Tensor) -> RandomNetTarget:
+    def with_draw_offset(self, first: int | tf.Tensor) -> SampledTarget:
         part = copy.copy(self)
         part._first_draw = first
         return part
@@ -131,7 +130,7 @@ class RandomNetTarget:
         logits = tf.reshape(logits, [whole, *tf.unstack(tf.shape(logits)[2:])])
         return tf.concat([logits, several(seeds[whole:])], axis=0) if whole < draws else logits
 
-    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> RandomNetTarget:
+    def with_fixed_draw(self, seed: tf.Tensor, indices: tf.Tensor | None = None) -> SampledTarget:
         """Return the net under one draw. `indices` is ignored: each call gives the numbers of its images."""
         first, same = self._first_draw, copy.copy(self)
 
@@ -145,9 +144,9 @@ class RandomNetTarget:
         # Where the draw depends on the images' numbers, which noise_free_logits does not get, it is absent.
         noise_free = fixed if self._logits_of_draws is None else None
         at_once = max(self.draws_per_pass, REPEATS_PER_PASS)
-        return RandomNetTarget(lambda images, _: fixed(images), at_once, noise_free, repeated, self.own_draws)
+        return SampledTarget(lambda images, _: fixed(images), at_once, noise_free, repeated, self.per_image_noise)
 
-    def averaged(self, draws: int) -> RandomNetTarget:
+    def averaged(self, draws: int) -> SampledTarget:
         """Return the net that answers with the mean logits of `draws` draws, each of which costs a pass."""
 
         def mean_logits(images: tf.Tensor, seed: tf.Tensor, indices: tf.Tensor | None = None) -> tf.Tensor:
@@ -158,7 +157,7 @@ class RandomNetTarget:
 
         at_once = None if self._logits_of_draws is None else means
         per_pass = max(1, self.draws_per_pass // draws)
-        return RandomNetTarget(mean_logits, per_pass, self.noise_free_logits, at_once, self.own_draws)
+        return SampledTarget(mean_logits, per_pass, self.noise_free_logits, at_once, self.per_image_noise)
 
 
 def _numbered_seeds(seed: tf.Tensor, first: int | tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
