@@ -7,7 +7,7 @@ from attack_nets import NORMS, At, batch_of, build_attack, predictions, random_i
 
 from wca_tf.attacks.auto_pgd import AutoPGD, checkpoint_periods
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradients import expected_gradient, survival
+from wca_tf.attacks.gradients import expected_gradient, score_images
 from wca_tf.core.seeds import fold_in, make_seed
 
 
@@ -116,8 +116,8 @@ def test_the_iterate_at_which_the_net_fails_most_is_returned():
     shares = []
     for steps in (1, 2, 5):  # of one step size, as no checkpoint but those after every step can halve it
         found = run(build_attack(f"apgd_ce:steps={steps}:rho=1e-9", 0.05, eot_samples=3), target, images, labels)
-        judged = tf.function(survival)(target, target.features(found), batch_of(images, labels), make_seed(0), 1000)
-        shares.append(judged.probability.numpy())
+        judged = tf.function(score_images)(target, target.features(found), batch_of(images, labels), make_seed(0), 1000)
+        shares.append(judged.p_correct.numpy())
     # A draw at the edge may go either way by rounding.
     assert np.all(shares[1] <= shares[0] + 1.5e-3)
     assert np.mean(shares[2]) < np.mean(shares[0])
@@ -132,6 +132,6 @@ def test_auto_pgd_climbs_higher_than_pgd_in_equal_steps():
         labels = predictions(target, images)
         for text, found in margins.items():
             adversarial = run(build_attack(text, 0.3, eot_samples=1), target, images, labels)
-            judged = survival(target, target.features(adversarial), batch_of(images, labels), make_seed(0), 1)
+            judged = score_images(target, target.features(adversarial), batch_of(images, labels), make_seed(0), 1)
             found.append(judged.margin.numpy().mean())
     assert np.mean(margins["apgd_ce:steps=25"]) <= np.mean(margins["pgd:steps=25"])

@@ -22,7 +22,7 @@ from attack_nets import (
 )
 
 from wca_tf.attacks import ATTACKS, gradients
-from wca_tf.attacks.gradients import expected_gradient, selection_score, survival
+from wca_tf.attacks.gradients import expected_gradient, score_images, selection_score
 from wca_tf.attacks.objectives import OBJECTIVES
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
@@ -141,10 +141,10 @@ def test_many_draws_of_head_noise_are_made_in_parts(wide_target, draws, parts):
     ascent = compiled(target, images, batch, seed, draws=draws)
     assert_same_gradient(ascent.gradient, total / draws)
     np.testing.assert_allclose(ascent.values, values / draws, rtol=1e-5)
-    np.testing.assert_allclose(ascent.survival.probability, held / draws, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(ascent.survival.margin, margins / draws, rtol=1e-5, atol=1e-6)
-    apart = tf.function(survival)(target, target.features(images), batch, seed, draws)
-    np.testing.assert_allclose(apart.probability, held / draws, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(ascent.score.p_correct, held / draws, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(ascent.score.margin, margins / draws, rtol=1e-5, atol=1e-6)
+    apart = tf.function(score_images)(target, target.features(images), batch, seed, draws)
+    np.testing.assert_allclose(apart.p_correct, held / draws, rtol=0, atol=1e-6)
     np.testing.assert_allclose(apart.margin, margins / draws, rtol=1e-5, atol=1e-6)
 
 
@@ -218,15 +218,15 @@ def test_images_are_chosen_by_draws_that_all_of_an_attack_share(wide_target):
     cheap, _ = wide_target
     ascent = expected_gradient(cheap, images, batch, make_seed(3), objective="ce", draws=5)
     chosen = tf.function(selection_score)(cheap, ascent, batch, 5)
-    many = tf.function(survival)(cheap, cheap.features(images), batch, make_seed(0), 1000)
-    np.testing.assert_array_equal(chosen.probability, many.probability)
+    many = tf.function(score_images)(cheap, cheap.features(images), batch, make_seed(0), 1000)
+    np.testing.assert_array_equal(chosen.p_correct, many.p_correct)
     np.testing.assert_array_equal(chosen.margin, many.margin)
     costly = SampledTarget(seeded_net, 5)
     ascents = [expected_gradient(costly, images, batch, make_seed(n), objective="ce", draws=5) for n in (3, 4)]
     one, other = (selection_score(costly, each, batch, 5) for each in ascents)
     np.testing.assert_array_equal(one.margin, other.margin)  # whatever the draws of the gradient
     many = selection_score(costly, ascents[0], batch, 200)
-    assert np.all(np.abs(one.probability - many.probability) < 5 * np.sqrt(0.25 / 5 + 0.25 / 200))
+    assert np.all(np.abs(one.p_correct - many.p_correct) < 5 * np.sqrt(0.25 / 5 + 0.25 / 200))
 
 
 @pytest.mark.parametrize("kind", ["head", "anywhere"])
@@ -235,7 +235,7 @@ def test_equal_numbers_of_draws_are_equal_shares(kind):
     images, draws = random_images(200), 1000 if kind == "head" else 10
     target = tanh_target(scale=1.0) if kind == "head" else SampledTarget(seeded_net, draws_per_pass=3)
     batch = batch_of(images, np.arange(200) % 3)
-    share = tf.function(survival)(target, target.features(images), batch, make_seed(0), draws).probability.numpy()
+    share = tf.function(score_images)(target, target.features(images), batch, make_seed(0), draws).p_correct.numpy()
     counts = np.round(share.astype(np.float64) * draws)
     assert len(set(share)) == len(set(counts)) > 5
 
@@ -243,7 +243,7 @@ def test_equal_numbers_of_draws_are_equal_shares(kind):
 def test_a_better_survival_is_a_lower_probability_and_then_a_lower_margin():
     one = gradients.Score(tf.constant([0.1, 0.2, 0.2, 0.2, 0.3]), tf.constant([9.0, 1.0, 2.0, 3.0, 0.0]))
     other = gradients.Score(tf.constant([0.2, 0.2, 0.2, 0.2, 0.2]), tf.constant([0.0, 2.0, 2.0, 2.0, 5.0]))
-    assert one.below(other).numpy().tolist() == [True, True, False, False, False]
+    assert one.better_for_attacker(other).numpy().tolist() == [True, True, False, False, False]
 
 
 # DLR

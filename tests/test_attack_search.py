@@ -31,7 +31,7 @@ from scipy import special
 
 from wca_tf.attacks import square
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.gradients import score_images
 from wca_tf.attacks.n_pixel import NPixel, paint
 from wca_tf.attacks.square import Square
 from wca_tf.core.errors import InputError
@@ -122,11 +122,11 @@ def test_n_pixel_is_judged_by_the_share_of_draws_that_it_leaves():
     """Of the same draws for all candidates: the seed's, folded with 1."""
     target, images = tanh_target(scale=0.5), random_images(6)
     labels = predictions(target, images)
-    attack = NPixel(pixels=3, population=30, generations=20, bound=0.3, eot_samples=40)
+    attack = NPixel(pixels=3, population=30, generations=20, stop_at=0.3, eot_samples=40)
     adversarial = run(attack, target, images, labels, seed=2)
     batch = batch_of(adversarial, labels)
-    held = survival(target, target.features(adversarial), batch, fold_in(make_seed(2), 1), 40).probability
-    clean = survival(target, target.features(images), batch, fold_in(make_seed(2), 1), 40).probability
+    held = score_images(target, target.features(adversarial), batch, fold_in(make_seed(2), 1), 40).p_correct
+    clean = score_images(target, target.features(images), batch, fold_in(make_seed(2), 1), 40).p_correct
     assert np.any(held <= 0.3) and np.mean(held) < np.mean(clean) - 0.1
 
 
@@ -136,7 +136,7 @@ def test_n_pixel_does_not_stop_at_a_candidate_that_only_its_own_draws_call_lost(
     labels = predictions(target, images)
     result = perturbed_by(NPixel(population=20, generations=3, eot_samples=2), target, images, labels)
     batch = batch_of(result.images, labels)
-    held = survival(target, target.features(result.images), batch, make_seed(99), 2000).probability.numpy()
+    held = score_images(target, target.features(result.images), batch, make_seed(99), 2000).p_correct.numpy()
     assert held.min() > 0.01  # none is at the bound
     np.testing.assert_array_equal(result.extras["generations"], 3)
 
@@ -225,7 +225,7 @@ def test_sides_of_squares(queries, norm, least):
     assert numbers == list(range(1, queries))  # each its own random numbers, and none the start's
 
 
-@pytest.mark.parametrize("share", ["bound", "initial_share"])
+@pytest.mark.parametrize("share", ["stop_at", "initial_share"])
 def test_shares_are_at_most_one(share):
     """Whole numbers too: a bound of 2 would end the search at its start."""
     for value in (2, 1.5):
@@ -350,11 +350,11 @@ def test_square_is_never_worse_than_its_start(norm):
     for queries in (1, 10, 60):
         attack = At(Square(norm=norm, queries=queries, eot_samples=1), 0.05)
         adversarial = run(attack, target, images, labels)
-        held = survival(target, target.features(adversarial), batch_of(adversarial, labels), make_seed(0), 1)
+        held = score_images(target, target.features(adversarial), batch_of(adversarial, labels), make_seed(0), 1)
         margins.append(held.margin.numpy())
     start = square._START[norm](fold_in(make_seed(0), 0), tf.range(20, dtype=tf.int64), SHAPE, tf.constant(0.05))
     first = tf.clip_by_value(images + start, 0.0, 1.0)
-    held = survival(target, target.features(first), batch_of(first, labels), make_seed(0), 1)
+    held = score_images(target, target.features(first), batch_of(first, labels), make_seed(0), 1)
     np.testing.assert_allclose(margins[0], held.margin, rtol=0, atol=1e-6)
     assert np.all(margins[1] <= margins[0] + 1e-6) and np.any(margins[1] < margins[0] - 1e-3)
     assert np.all(margins[2] <= margins[1] + 1e-6) and np.any(margins[2] < margins[1] - 1e-3)
@@ -369,9 +369,9 @@ def test_square_lowers_the_mean_margin_of_a_random_net():
     labels = predictions(target, images)
     means = []
     for queries in (1, 5, 150):
-        attack = At(Square(queries=queries, eot_samples=50, bound=0.0), 0.2)
+        attack = At(Square(queries=queries, eot_samples=50, stop_at=0.0), 0.2)
         adversarial = run(attack, target, images, labels)
-        fresh = tf.function(survival)(
+        fresh = tf.function(score_images)(
             target, target.features(adversarial), batch_of(adversarial, labels), make_seed(77), 2000
         )
         means.append(np.mean(fresh.margin))
@@ -469,10 +469,10 @@ def test_square_calls_no_image_lost_for_the_luck_of_its_draws():
     images = random_images(400)
     batch = batch_of(images, np.zeros(400))
     attack = Square()
-    lucky = survival(target, target.features(images), batch, fold_in(make_seed(3), 1, 0), 50).probability == 0
+    lucky = score_images(target, target.features(images), batch, fold_in(make_seed(3), 1, 0), 50).p_correct == 0
     held = tf.function(square._survive)(attack, target, images, batch, make_seed(3), tf.constant(0))
     assert 20 < np.sum(lucky) < 90
-    assert np.all(held.probability > attack.bound)
+    assert np.all(held.p_correct > attack.stop_at)
 
 
 def test_square_asks_no_more_about_images_that_are_lost():
@@ -497,8 +497,8 @@ def test_the_worst_of_random_points_is_taken(norm):
     adversarial = run(attack, target, images, labels, seed=4)
 
     def held(x):
-        judged = tf.function(survival)(target, target.features(x), batch_of(images, labels), make_seed(0), 1000)
-        return judged.probability.numpy()
+        judged = tf.function(score_images)(target, target.features(x), batch_of(images, labels), make_seed(0), 1000)
+        return judged.p_correct.numpy()
 
     def point(number):
         start = BALLS[norm].random_start(fold_in(make_seed(4), number), tf.range(10), SHAPE, tf.constant(0.3))

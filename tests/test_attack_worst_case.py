@@ -20,8 +20,8 @@ from attack_nets import (
 
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.auto_pgd import AutoPGD
-from wca_tf.attacks.cascade import Stage, likeliest_other_classes
-from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.cascade import Stage, WorstCase, likeliest_other_classes
+from wca_tf.attacks.gradients import score_images
 from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.batch import Batch
@@ -44,8 +44,8 @@ def labelled(target):
 def judged(target, images, labels):
     """(share of 1,000 common draws that give the label, mean margin)."""
     batch = Batch(images, tf.constant(labels), tf.range(len(images)))
-    held = tf.function(survival)(target, target.features(images), batch, make_seed(0), CHEAP_DRAWS)
-    return held.probability.numpy(), held.margin.numpy()
+    held = tf.function(score_images)(target, target.features(images), batch, make_seed(0), CHEAP_DRAWS)
+    return held.p_correct.numpy(), held.margin.numpy()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def judged(target, images, labels):
 )
 def test_an_image_is_no_better_than_in_any_round(target, labelled, text):
     images, labels = labelled
-    attack = build_attack(text, 0.05, eot_samples=5).replace(bound=0.0)
+    attack = build_attack(text, 0.05, eot_samples=5).replace(stop_at=0.0)
     found = run(attack, target, images, labels, seed=3)
     share, margin = judged(target, found, labels)
     rounds = [
@@ -151,8 +151,8 @@ def test_where_noise_decides_the_ranking_each_class_is_aimed_at_too(times):
     net = SampledTarget(lambda x, seed: tf.random.stateless_normal([len(x), 6], seed))
     images, labels, member = random_images(8, seed=2), np.arange(8) % 6, Aimed()
     batch = Batch(images, tf.constant(labels), tf.range(8))
-    attack = SimpleNamespace(rounds=lambda _: [Stage(member, times, 5)], eot_samples=5, bound=-1.0)
-    attack.perturb(net, batch, tf.constant(0.1), make_seed(0))
+    attack = SimpleNamespace(stages=lambda _: [Stage(member, times, 5)], eot_samples=5, stop_at=-1.0)
+    WorstCase.perturb(attack, net, batch, tf.constant(0.1), make_seed(0))
     aimed = np.stack(member.classes, axis=1)
     for row, label in zip(aimed, labels, strict=True):
         np.testing.assert_array_equal(np.sort(row), np.repeat([c for c in range(6) if c != label], times))
@@ -192,7 +192,7 @@ CASCADE = "adaptive:steps=5:apgd_steps=5:class_steps=3:bounded_steps=4:restarts=
 @pytest.mark.slow
 def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
     images, labels = labelled
-    attack = build_attack(CASCADE, 0.05).replace(bound=0.0)
+    attack = build_attack(CASCADE, 0.05).replace(stop_at=0.0)
     share, _ = judged(target, run(attack, target, images, labels, seed=3), labels)
     batch, number = Batch(images, tf.constant(labels), tf.range(len(images))), 0
     ranked = likeliest_other_classes(target, batch, make_seed(0))
@@ -208,7 +208,7 @@ def test_adaptive_is_no_weaker_than_any_of_its_members(target, labelled):
 
 
 def test_the_bound_of_adaptive_is_that_of_its_square(target):
-    assert build_attack("adaptive:stop_at=0.2", 0.05).stages(target)[-1].attack.bound == 0.2
+    assert build_attack("adaptive:stop_at=0.2", 0.05).stages(target)[-1].attack.stop_at == 0.2
 
 
 def test_adaptive_spends_nothing_on_lost_images():

@@ -248,7 +248,7 @@ def test_unusable_epsilon(noisy_target, labelled, name, epsilon):
         ),
         *("cw:norm=l2", "cw:confidence=-1", "cw:confidence=nan", "cw:objective=hinge", "n_pixel:pixels=0"),
         *(
-            "square:bound=-0.1",
+            "square:stop_at=-0.1",
             "transfer:source_objective=nothing",
             "pgd_restarts:restarts=0",
             "random_sampling:points=1e4",
@@ -275,7 +275,7 @@ def test_text_sets_parameters():
     assert attack.options() == RestartedPGD(eot_samples=4, restarts=1, **expected).options()
     targeted = CarliniWagner(confidence=0.0, targeted=True, eot_samples=4)
     assert parse_attack("cw:confidence=0:targeted=true", eot_samples=4).options() == targeted.options()
-    assert parse_attack("square:norm=l2:stop_at=0").options() == Square(bound=0.0, norm="l2").options()
+    assert parse_attack("square:norm=l2:stop_at=0").options() == Square(stop_at=0.0, norm="l2").options()
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -420,7 +420,7 @@ def test_a_configuration_out_of_range_is_refused(wrong):
         ProjectedGradient(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"population": 3}, {"crossover": 1.5}, {"bound": -0.1}, {"generations": 0}])
+@pytest.mark.parametrize("wrong", [{"population": 3}, {"crossover": 1.5}, {"stop_at": -0.1}, {"generations": 0}])
 def test_an_evolution_out_of_range_is_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         NPixel(**wrong)

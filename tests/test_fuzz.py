@@ -124,7 +124,7 @@ PARTS = [
     "steps",
     "norm",
     "source",
-    "bound",
+    "stop_at",
     "1",
     "-1",
     "1e9",

@@ -120,9 +120,9 @@ def _still_count(experiment: str, nets: Sequence[TrainConfig]) -> dict[str, tupl
     """Return the older numbers of algorithms whose rows still count."""
     older = JUDGEMENT_4_COUNTS if experiment in BY_THE_PAPERS_RULE else JUDGEMENT_4_COUNTS | {"n_pixel": (3,)}
     if experiment in ADAPTIVE_4_COUNTS:
-        return older | {"adaptive": (4, 5, 6, 7), "multi_targeted": (4,), "square": (3,)}
+        return older | {"adaptive": (4, 5, 6, 7, 8), "multi_targeted": (4,), "square": (3,)}
     same = all(net.defence.partition(":")[0] in NOISE_IN_THE_HEAD for net in nets)
-    return older | {"adaptive": (5, 6, 7), "multi_targeted": (4,), "square": (3,)} if same else older
+    return older | {"adaptive": (5, 6, 7, 8), "multi_targeted": (4,), "square": (3,)} if same else older
 
 
 def _same(stored: dict[str, Any], settings: dict[str, Any], still_count: dict[str, tuple[int, ...]]) -> bool:
