@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from wca_tf.experiments.charts import bar_chart
-from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CONTROLS, EPSILON, Row
 from wca_tf.experiments.rivals import BUDGET, FEW_IMAGES
+from wca_tf.experiments.robustness_columns import PGD, TWIN, WORST, add_robustness_row
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, add_all_seeds
 from wca_tf.runs.model_dir import ModelDirectory
@@ -76,6 +76,6 @@ def _add_row(run: Run, dataset: str, row: Row, label: str, table: Table, **chang
     """Train a net, with `changes` to its TrainConfig, and fill its row."""
     path = run.trained(dataset, row.variant, **changes)
     papers_pgd = row.paper[2] if row.paper and not changes else None
-    add_judged_row(table, run, label, path, papers_pgd, [TARGETED[run.config.scale]], few=label == FEW)
+    add_robustness_row(table, run, label, path, papers_pgd, [TARGETED[run.config.scale]], few=label == FEW)
     directory = ModelDirectory(path)
     table.add(label, "epochs", text=f"{directory.best_epoch()['epoch']:.0f} of {len(directory.read_metrics())}")

@@ -32,12 +32,12 @@ from wca_tf.experiments.alignment_rows import (
 )
 from wca_tf.experiments.alignment_seeds import NOISE, Form, add_seeds
 from wca_tf.experiments.charts import legend, panels, plain_numbers, save
-from wca_tf.experiments.hostile import add_hostile_rows, hostile_settings
-from wca_tf.experiments.judged import TWIN
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, NOTES, RATIO
 from wca_tf.experiments.paper import EPSILON
+from wca_tf.experiments.robustness_columns import TWIN
 from wca_tf.experiments.run import Run
+from wca_tf.experiments.stress_test import add_stress_rows, stress_settings
 from wca_tf.experiments.tables import NO_PAPER, Table
 from wca_tf.experiments.variants import TWO_STEPS
 
@@ -50,8 +50,8 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row for the undefended net and for each form of the term, limit and kind of features.
 
     The paper's loss, the form that kept most, with and without a decay, the corrected one that kept most and the one
-    without an escape are attacked without mercy. The first, the second and the fourth are trained on the second data
-    set with several seeds, and adversarially; there the paper's loss, adversarially trained, is attacked without mercy.
+    without an escape are attacked by the stress test. The first, the second and the fourth are trained on the second data
+    set with several seeds, and adversarially; there the paper's loss, adversarially trained, is attacked by the stress test.
     """
     dataset, larger = run.datasets[0], run.datasets[-1]
     table = Table(f"Alignment of what decides, on {dataset} and {larger}, epsilon = {EPSILON}", [])
@@ -121,13 +121,13 @@ def _attack_hard(run: Run, table: Table, dataset: str, form: Form, label: str, u
         except DivergedError:
             part.add(label, "clean", text="diverged")
             return
-        add_hostile_rows(part, run, label, path, source)
+        add_stress_rows(part, run, label, path, source)
 
     nets = [
         dataclasses.replace(run.net(dataset, variant), **changes)
         for variant, changes in ((form.variant, form.changes), ("aligned_none", undefended))
     ]
-    kept_rows(run, table, f"{HOSTILE_ROWS}, {label}", nets, fill, hostile_settings(run.config.scale))
+    kept_rows(run, table, f"{HOSTILE_ROWS}, {label}", nets, fill, stress_settings(run.config.scale))
 
 
 def _draw(run: Run, drawn: list[tuple[str, dict[str, Any]]], best: Sequence[str]) -> None:

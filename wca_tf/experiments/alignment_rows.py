@@ -9,7 +9,6 @@ from typing import Any
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.experiments.alignment_seeds import NOISE, noise_over_training
-from wca_tf.experiments.judged import RADIUS, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import (
     DEVIATION,
@@ -22,6 +21,7 @@ from wca_tf.experiments.noise_numbers import (
 )
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.rivals import FEW_IMAGES, load_net
+from wca_tf.experiments.robustness_columns import RADIUS, add_robustness_row
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
 from wca_tf.runs.config import TrainConfig
@@ -98,8 +98,8 @@ def _add_undefended(run: Run, dataset: str, nets: Sequence[TrainConfig], table: 
     """Fill the row of the undefended net; return the changes to its TrainConfig, its seed."""
     chosen, _, tried = _chosen(run, dataset, "aligned_none", [{"seed": net.seed} if net.seed else {} for net in nets])
     path = run.trained(dataset, "aligned_none", **chosen)
-    add_judged_row(table, run, "No Defense", path)
-    add_judged_row(table, run, FEW, path, few=True)
+    add_robustness_row(table, run, "No Defense", path)
+    add_robustness_row(table, run, FEW, path, few=True)
     table.add("No Defense", TRIED, text=tried)
     return chosen
 
@@ -114,7 +114,7 @@ def _without_term(run: Run, table: Table, label: str, variant: str, nets: Sequen
 
     def fill(part: Table) -> dict[str, Any]:
         chosen, _, tried = _chosen(run, dataset, variant, [{"defence": net.defence} for net in nets])
-        add_judged_row(part, run, label, run.trained(dataset, variant, **chosen))
+        add_robustness_row(part, run, label, run.trained(dataset, variant, **chosen))
         part.add(label, "chosen", text=chosen["defence"].partition(":")[2])
         part.add(label, TRIED, text=tried)
         return chosen
@@ -149,7 +149,7 @@ def _add_aligned(run: Run, dataset: str, label: str, nets: Sequence[TrainConfig]
         table.add(label, "clean", text="diverged")
         return DIVERGED
     path = run.trained(dataset, "aligned_wca", **chosen)
-    add_judged_row(table, run, label, path)
+    add_robustness_row(table, run, label, path)
     table.add(label, "chosen", text=chosen["defence"].partition(":features=")[2].partition(":")[2])
     table.add(label, TRIED, text=tried)
     directory = ModelDirectory(path)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wca_tf.core.errors import DivergedError
-from wca_tf.experiments.judged import PGD, TWIN, WORST, add_judged_row
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, RATIO, noise_numbers, number_text
 from wca_tf.experiments.paper import RADII
 from wca_tf.experiments.rivals import load_net, without_noise
+from wca_tf.experiments.robustness_columns import PGD, TWIN, WORST, add_robustness_row
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, add_all_seeds
 from wca_tf.nets.targets import has_noise
@@ -80,7 +80,7 @@ def _add_row(run: Run, dataset: str, variant: str, changes: dict[str, Any], labe
     except DivergedError:
         table.add(label, "clean", text="diverged")
         return {}
-    add_judged_row(table, run, label, path)
+    add_robustness_row(table, run, label, path)
     _add_smaller_radii(table, run, label, path)
     directory = ModelDirectory(path)
     kept, trained = directory.best_epoch()["epoch"], len(directory.read_metrics())

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from wca_tf.experiments.judged import ADDS, RADIUS
 from wca_tf.experiments.paper import EPSILON
 from wca_tf.experiments.rivals import load_net, without_noise
+from wca_tf.experiments.robustness_columns import ADDS, RADIUS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
 from wca_tf.nets.targets import has_noise
@@ -47,12 +47,12 @@ def hostile_attacks(scale: str) -> dict[str, str]:
     return HOSTILE_TINY if scale == "tiny" else HOSTILE
 
 
-def hostile_settings(scale: str) -> list[Any]:
+def stress_settings(scale: str) -> list[Any]:
     """Return what the rows follow from besides the nets, as JSON."""
     return [list(hostile_attacks(scale).values()), PIXELS, PIXEL_IMAGES, list(FOR_NOISE)]
 
 
-def add_hostile_rows(table: Table, run: Run, label: str, path: Path, source: Path) -> None:
+def add_stress_rows(table: Table, run: Run, label: str, path: Path, source: Path) -> None:
     """Fill a row for each attack on the net in `path`, then the worst case over all of them, and n-pixel beside it.
 
     A net with noise has a row without its noise too, under the same attacks but those that are about noise.

@@ -13,7 +13,7 @@ PGD, WORST, TWIN, ADDS = "PGD (paper)", "worst case, expected", "noise off: wors
 RADIUS = RADII[EPSILON]
 
 
-def add_judged_row(
+def add_robustness_row(
     table: Table,
     run: Run,
     label: str,
