@@ -50,8 +50,8 @@ def reproduce(run: Run) -> Table:
     """Return a table with a row for the undefended net and for each form of the term, limit and kind of features.
 
     The paper's loss, the form that kept most, with and without a decay, the corrected one that kept most and the one
-    without an escape are attacked by the stress test. The first, the second and the fourth are trained on the second data
-    set with several seeds, and adversarially; there the paper's loss, adversarially trained, is attacked by the stress test.
+    without an escape get the stress test. The first, the second and the fourth are trained on the second data
+    set with several seeds, and adversarially; there the paper's loss, adversarially trained, gets the stress test.
     """
     dataset, larger = run.datasets[0], run.datasets[-1]
     table = Table(f"Alignment of what decides, on {dataset} and {larger}, epsilon = {EPSILON}", [])
