@@ -28,8 +28,8 @@ from wca_tf.core.files import write_json
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate, load_evaluation_examples
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.inference_copy import inference_copy
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.model_files import load_model
 from wca_tf.runs.model_dir import ModelDirectory, versions
 
@@ -100,7 +100,7 @@ def timed(config: EvaluateConfig, directory: Path, precision: str, rounds: int) 
     model = load_model(run.best)
     examples = load_evaluation_examples(dataclasses.replace(config, num_examples=BATCH), run.train_config())
     attack, epsilon = config.parsed_attacks[0], config.parsed_radii[0].epsilon
-    targets = {each: target_of(inference_copy(model, each)) for each in (BASELINE, precision)}
+    targets = {each: adapt(inference_copy(model, each)) for each in (BASELINE, precision)}
     images, labels = to_float(tf.constant(examples.images)), tf.constant(examples.labels)
     seconds: dict[str, list[float]] = {each: [] for each in targets}
     for number in range(rounds + 1):

@@ -20,8 +20,8 @@ from wca_tf.attacks.pgd import MomentumPGD
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.judge import judge
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
@@ -72,10 +72,10 @@ def load(arguments: Any) -> tuple[AnyTarget, Examples]:
     if path.suffix == ".keras":
         config = TrainConfig(dataset=arguments.dataset, tfds_data_dir=arguments.tfds_data_dir)
         examples = load_examples(config, "test", arguments.num_examples)
-        return target_of(keras.saving.load_model(path), examples.images.shape[1:]), examples
+        return adapt(keras.saving.load_model(path), examples.images.shape[1:]), examples
     directory = ModelDirectory(path)
     examples = load_examples(directory.train_config(), "test", arguments.num_examples)
-    return target_of(directory.load_best()), examples
+    return adapt(directory.load_best()), examples
 
 
 def probability_left(target: AnyTarget, attack: Attack, epsilon: float, examples: Examples) -> np.ndarray:

@@ -189,12 +189,12 @@ def time_attack(model: Any, examples: Any, settings: Settings) -> float:
     import numpy as np
 
     from wca_tf.attacks import parse_attack
-    from wca_tf.nets.keras_target import target_of
+    from wca_tf.nets.adapter import adapt
 
     attack = parse_attack("pgd")
     images = (examples.images[: settings.attacked] / 255).astype(np.float32)
     labels, indices = examples.labels[: settings.attacked], np.arange(settings.attacked)
-    arguments = (target_of(model), images, labels, 8 / 255, indices, 0)
+    arguments = (adapt(model), images, labels, 8 / 255, indices, 0)
     attack.run(*arguments)
     started = time.perf_counter()
     for _ in range(3):

@@ -15,7 +15,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.sources import load_examples
 from wca_tf.defences import Defence
 from wca_tf.defences.adversarial_training import AdversarialTraining
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.model_files import load_model
 from wca_tf.nets.noise import ActivationNoise
 from wca_tf.nets.noisy_net import NoisyNet
@@ -50,7 +50,7 @@ def test_attacked_images_are_those_of_pgd_on_the_net_of_the_step(covariance):
     adversarial, same_labels = attacked(model, images, labels)
     pgd = adversary("at", EPSILON).attack
     seed = fold_in(make_seed(model.seed), 2, 0)
-    expected = run(At(pgd, EPSILON), target_of(model), images, labels, seed=seed)
+    expected = run(At(pgd, EPSILON), adapt(model), images, labels, seed=seed)
     np.testing.assert_allclose(adversarial, expected, atol=2e-6)
     assert np.array_equal(same_labels, labels)
     assert (pgd.steps, pgd.relative_step_size, pgd.eot_samples, pgd.random_start) == (10, 0.1, 50, True)
@@ -116,7 +116,7 @@ def test_adversarial_training_makes_the_net_withstand_pgd_better():
         model = make_model("anisotropic", learning_rate=0.01, weight_decay=0.01)
         model.adversary = adversary(kind, 0.075) if kind != "none" else None
         model.fit(images, labels, batch_size=32, epochs=30, verbose=0)
-        target = target_of(model)
+        target = adapt(model)
         attack = dataclasses.replace(adversary("at", 0.075).attack, objective="margin", steps=40)
         adversarial = run(At(attack, 0.075), target, images, labels)
         hit[kind] = np.mean(tf.argmax(target.noise_free_logits(target.features(adversarial)), 1).numpy() == labels)
@@ -197,9 +197,9 @@ def test_training_may_be_on_images_attacked_on_another_net(tmp_path, tiny_config
 
 def test_fgsm_rs_is_a_step_of_a_quarter_more_than_the_radius_from_a_random_start():
     model, (images, labels) = make_model(), toy_data(6)
-    found = run(At(parse_attack("fgsm_rs", eot_samples=2), 0.1), target_of(model), images, labels)
+    found = run(At(parse_attack("fgsm_rs", eot_samples=2), 0.1), adapt(model), images, labels)
     pgd = At(parse_attack("pgd:steps=1:relative_step_size=1.25", eot_samples=2), 0.1)
-    np.testing.assert_array_equal(found, run(pgd, target_of(model), images, labels))
+    np.testing.assert_array_equal(found, run(pgd, adapt(model), images, labels))
     assert np.abs(found - images).max() <= 0.1 + 1e-6
 
 

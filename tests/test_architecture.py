@@ -126,7 +126,7 @@ def in_folder(module, *folders):
 
 
 def test_attacks_meet_models_in_their_call_and_in_the_source_of_a_transfer_alone(arrows):
-    models = {"wca_tf.nets.keras_target", "wca_tf.nets.model_files", "wca_tf.nets.classifier"}
+    models = {"wca_tf.nets.adapter", "wca_tf.nets.model_files", "wca_tf.nets.classifier"}
     meeting = {name for name, others in arrows.items() if in_folder(name, "attacks") and others & models}
     assert meeting == {"wca_tf.attacks.attack", "wca_tf.attacks.transfer"}
 

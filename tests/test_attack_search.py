@@ -37,7 +37,7 @@ from wca_tf.attacks.square import Square
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.probability import probability_correct
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget, is_reproducible
 
@@ -422,7 +422,7 @@ def test_square_meets_common_draws_on_a_keras_net_whose_layers_draw_its_noise():
 
     inputs = keras.Input(images.shape[1:])
     hidden = keras.layers.Lambda(lambda x: target.noise_free_logits(target.features(x)))(inputs)
-    net = target_of(keras.Model(inputs, LogitNoise()(hidden)))
+    net = adapt(keras.Model(inputs, LogitNoise()(hidden)))
     assert isinstance(net, SampledTarget) and is_reproducible(net, images)
     adversarial = run(build_attack("square:queries=150", 0.05), net, images[:20], labels[:20])
     luck = run(build_attack("square:queries=150:resample_noise=true", 0.05), net, images[:20], labels[:20])

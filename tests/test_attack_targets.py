@@ -30,10 +30,10 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.judge import judge
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -118,7 +118,7 @@ def test_a_net_without_its_noise():
 
 def test_target_of_a_plain_classifier():
     model = classifier(keras.layers.Dropout(0.5), keras.layers.Dense(4))
-    target, images, labels = target_of(model), random_images(6), np.arange(6) % 4
+    target, images, labels = adapt(model), random_images(6), np.arange(6) % 4
     np.testing.assert_array_equal(target.noise_free_logits(target.features(images)), model(images, training=False))
     np.testing.assert_array_equal(target.logit_scale, np.zeros_like(target.logit_scale))
     kernel = model.layers[-1].kernel.numpy()
@@ -138,7 +138,7 @@ def test_target_of_a_net_with_a_bottleneck(covariance):
     noisy = covariance != "none"
     model = WCANet(backbone, covariance=covariance, **options) if noisy else BottleneckNet(backbone, **options)
     model.build((None, *SHAPE))
-    target, images = target_of(model), random_images(5)
+    target, images = adapt(model), random_images(5)
     features = target.features(images)
     np.testing.assert_array_equal(features, model.features(images))
     np.testing.assert_array_equal(target.noise_free_logits(features), model.classifier(features))
@@ -148,7 +148,7 @@ def test_target_of_a_net_with_a_bottleneck(covariance):
 
 def test_target_of_a_net_with_random_features():
     """Its draws are Keras's own: each is another, and its gradients are of what was drawn."""
-    target = target_of(classifier(keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3)))
+    target = adapt(classifier(keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3)))
     assert isinstance(target, SampledTarget) and target.noise_free_logits is None
     images = random_images(4)
     draws = target.logits(images, make_seed(0), 5).numpy()
@@ -168,7 +168,7 @@ def test_target_of_a_wca_net_with_a_random_backbone():
     backbone = keras.Model(inputs, AnisotropicNoise()(keras.layers.Flatten()(inputs)))
     model = WCANet(backbone, num_classes=3, feature_dim=4, covariance="anisotropic")
     model.build((None, *SHAPE))
-    assert isinstance(target_of(model), SampledTarget)
+    assert isinstance(adapt(model), SampledTarget)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -211,7 +211,7 @@ def test_dropout_called_with_training_stays_on(how, tmp_path):
     elif how == "from a file":
         model.save(tmp_path / "net.keras")
         model = keras.models.load_model(tmp_path / "net.keras")
-    target, images = target_of(model), random_images(4)
+    target, images = adapt(model), random_images(4)
     assert isinstance(target, SampledTarget)
     draws = target.logits(images, make_seed(0), 150).numpy()
     assert len(np.unique(draws[:, 0, 0])) > 30  # of 2^6 masks
@@ -226,19 +226,19 @@ def test_noise_that_stays_on_in_inference_leaves_no_net_without_noise():
     inputs = keras.Input(SHAPE)
     features = keras.layers.Dropout(0.5)(keras.layers.Flatten()(inputs), training=True)
     model = keras.Model(inputs, RareSign(0)(AlwaysDropout(0.5)(keras.layers.Dense(3)(features))))
-    assert target_of(model).noise_free_logits is None
+    assert adapt(model).noise_free_logits is None
 
 
 def test_a_model_that_is_called_with_training_keeps_its_dropout():
     inputs = keras.Input(SHAPE)
     inner = classifier(keras.layers.Dropout(0.5), keras.layers.Dense(3))
-    assert isinstance(target_of(keras.Model(inputs, inner(inputs, training=True))), SampledTarget)
+    assert isinstance(adapt(keras.Model(inputs, inner(inputs, training=True))), SampledTarget)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_that_acts_rarely_is_known_by_its_generator(seed):
     """16 calls may miss it, in a graph or outside."""
-    target = target_of(classifier(keras.layers.Dense(3), RareSign(seed)))
+    target = adapt(classifier(keras.layers.Dense(3), RareSign(seed)))
     assert isinstance(target, SampledTarget)
 
 
@@ -253,39 +253,39 @@ class InTraining(keras.Model):
         return self.net(images, training=training)
 
 
-@pytest.mark.parametrize("how", ["as it is", "inside a model", "in a model that is called so", "by its default"])
+@pytest.mark.parametrize("how", ["as it is", "inside a model", "in a model that is called so"])
 def test_batch_normalization_called_with_training_is_refused(how):
     """It would learn from the images under attack, and each answer would depend on the batch."""
     statistics, inputs = keras.layers.BatchNormalization(name="statistics"), keras.Input(SHAPE)
     if how == "in a model that is called so":
         model = keras.Model(inputs, classifier(statistics, keras.layers.Dense(3))(inputs, training=True))
-    elif how == "by its default":
-        model = InTraining(statistics, keras.layers.Dense(3))
     else:
         model = called_in_training(statistics)
     with pytest.raises(InputError, match="does not learn from the images.*statistics"):
-        target_of(inside(model) if how == "inside a model" else model, SHAPE)
+        adapt(inside(model) if how == "inside a model" else model, SHAPE)
     np.testing.assert_array_equal(statistics.moving_mean, np.zeros(PIXELS))
 
 
 def test_frozen_batch_normalization_called_with_training_does_not_learn_and_is_taken():
     frozen = keras.layers.BatchNormalization(trainable=False)
     model, images = called_in_training(frozen), random_images(4)
-    np.testing.assert_array_equal(target_of(model).features(images), model(images, training=False))
+    np.testing.assert_array_equal(adapt(model).features(images), model(images, training=False))
 
 
-def test_a_model_whose_call_has_training_by_default_keeps_its_dropout():
-    model = InTraining(keras.layers.Dropout(0.5), keras.layers.Dense(3))
-    target, images = target_of(model, SHAPE), random_images(4)
-    assert isinstance(target, SampledTarget)
-    assert len(np.unique(target.logits(images, make_seed(0), 100)[:, 0, 0])) > 10
-    np.testing.assert_array_equal(target.noise_free_logits(images), model(images, training=False))
+def test_a_model_whose_call_has_training_by_default_is_that_of_predict():
+    statistics, images = keras.layers.BatchNormalization(), random_images(4)
+    model = InTraining(statistics, keras.layers.Dropout(0.5), keras.layers.Dense(3))
+    np.testing.assert_allclose(adapt(model, SHAPE).features(images), model.predict(images, verbose=0), atol=1e-6)
+    np.testing.assert_array_equal(statistics.moving_mean, np.zeros(PIXELS))
+    assert isinstance(
+        adapt(InTraining(keras.layers.Dropout(0.5), keras.layers.Dense(3)), SHAPE, training=True), SampledTarget
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_that_acts_rarely_leaves_no_net_without_noise(seed):
     """16 calls may miss it."""
-    assert target_of(classifier(keras.layers.Dense(3), RareSign(seed))).noise_free_logits is None
+    assert adapt(classifier(keras.layers.Dense(3), RareSign(seed))).noise_free_logits is None
 
 
 def test_noise_that_python_draws_is_refused():
@@ -293,7 +293,7 @@ def test_noise_that_python_draws_is_refused():
     noise = np.random.default_rng(0)
     layer = keras.layers.Lambda(lambda x: x + noise.normal(size=(1, 4)).astype(np.float32))
     with pytest.raises(InputError, match=r"draws from TensorFlow or Keras.*tf\.random") as raised:
-        target_of(classifier(keras.layers.Dense(4), layer))
+        adapt(classifier(keras.layers.Dense(4), layer))
     assert "\n" not in str(raised.value)
 
 
@@ -305,31 +305,63 @@ def test_a_target_whose_noise_python_draws_is_refused(call):
         CALLS[call](target)
 
 
-def test_a_classifier_with_one_output_is_refused():
-    """Its only class is always the largest."""
-    with pytest.raises(InputError, match="2 classes or more.*harden"):
-        target_of(classifier(keras.layers.Dense(1)))
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_one_output_is_the_difference_of_two_logits(activation):
+    model, images = classifier(keras.layers.Dense(1, activation=activation)), random_images(4)
+    logits = adapt(model).features(images)
+    difference = logits[:, 1:] - logits[:, :1]
+    np.testing.assert_allclose(tf.sigmoid(difference) if activation else difference, model(images), atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-def test_probabilities_are_refused(activation):
-    """A softmax is told by its sums, a sigmoid by the last layer's activation."""
-    model = classifier(keras.layers.Dense(4, activation=activation))
-    with pytest.raises(InputError, match="expected a net that returns logits") as raised:
-        target_of(model)
-    assert "\n" not in str(raised.value)
+ENDS = {
+    "a softmax": (lambda: classifier(keras.layers.Dense(4, activation="softmax")), tf.nn.softmax),
+    "a sigmoid": (lambda: classifier(keras.layers.Dense(4, activation="sigmoid")), tf.sigmoid),
+    "an inner model": (lambda: inside(classifier(keras.layers.Dense(4, activation="sigmoid"))), tf.sigmoid),
+    "an operation": (lambda: applied(keras.ops.softmax), tf.nn.softmax),
+    "a layer, then a reshape": (
+        lambda: classifier(keras.layers.Dense(4), keras.layers.Softmax(), keras.layers.Reshape((4,))),
+        tf.nn.softmax,
+    ),
+    "a model of its own class": (lambda: InTraining(keras.layers.Dense(4, activation="softmax")), tf.nn.softmax),
+    "a net of twice the softmax": (
+        lambda: applied(lambda x: twice(keras.ops.softmax(x))),
+        lambda x: twice(tf.nn.softmax(x)),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_last_activation_is_left_out_wherever_it_is(how):
+    make, activation = ENDS[how]
+    model, images = make(), random_images(5)
+    target = adapt(model, SHAPE)
+    logits = target.features(images)
+    assert "before the" in target.net.outputs and np.abs(logits - model(images)).max() > 0.01
+    answers = model(images).numpy()
+    np.testing.assert_allclose(activation(logits), answers, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        logits = target.features(images)
+    assert np.any(tape.gradient(logits, images) != 0)
+    np.testing.assert_array_equal(model(images), answers)  # the model is as before
+
+
+def test_a_softmax_in_bfloat16_is_left_out():
+    model = classifier(
+        keras.layers.Dense(4),
+        keras.layers.Softmax(dtype="bfloat16"),
+        keras.layers.Activation("linear", dtype="float32"),
+    )
+    target = adapt(model, SHAPE)
+    assert "before the softmax" in target.net.outputs
+    images = random_images(5)
+    np.testing.assert_allclose(tf.nn.softmax(target.features(images)), model(images), atol=0.01)
 
 
 SATURATING_ENDS = {
-    "an inner model": lambda: inside(classifier(keras.layers.Dense(4, activation="sigmoid"))),
-    "an operation": lambda: applied(keras.ops.sigmoid),
-    "a softmax of one precision in another": lambda: classifier(
-        keras.layers.Dense(4), keras.layers.Softmax(dtype="bfloat16"), keras.layers.Activation("linear")
-    ),
     "a cast": lambda: applied(lambda x: keras.ops.cast(keras.ops.tanh(keras.ops.cast(x, "float16")), "float32")),
     "a reshape": lambda: classifier(keras.layers.Dense(4, activation="hard_sigmoid"), keras.layers.Reshape((4,))),
     "code": lambda: classifier(keras.layers.Dense(4), keras.layers.Lambda(lambda x: 1 / (1 + tf.exp(-x)))),
-    "a model of its own class": lambda: InTraining(keras.layers.Dense(4, activation="sigmoid")),
 }
 
 
@@ -341,14 +373,15 @@ def applied(operation):
 @pytest.mark.parametrize("how", SATURATING_ENDS)
 def test_an_end_that_saturates_is_refused_wherever_it_is(how):
     with pytest.raises(InputError, match="expected a net that returns logits"):
-        target_of(SATURATING_ENDS[how](), SHAPE)
+        adapt(SATURATING_ENDS[how](), SHAPE)
 
 
-def test_random_probabilities_are_refused():
-    """As those of a net with noise anywhere."""
+def test_random_probabilities_lose_their_softmax_too():
     layers = [keras.layers.Dense(8), AnisotropicNoise(), keras.layers.Dense(3, activation="softmax")]
-    with pytest.raises(InputError, match="expected a net that returns logits"):
-        target_of(classifier(*layers))
+    target, images = adapt(classifier(*layers)), random_images(4)
+    assert isinstance(target, SampledTarget) and "before the softmax" in target.net.outputs
+    logits = target.logits(images, make_seed(0), 50).numpy()
+    assert np.ptp(logits.sum(axis=2)) > 0.1 and np.ptp(logits[:, 0, 0]) > 0.01
 
 
 # Targets that users make meet the checks of Keras models
@@ -399,7 +432,7 @@ def test_a_target_that_returns_no_logits_is_refused(how, made, call):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_target_with_one_output_is_refused(call):
     target = as_random_net(lambda features: four_logits(features)[:, :1])
-    with pytest.raises(InputError, match="2 classes or more.*harden"):
+    with pytest.raises(InputError, match="2 classes or more.*-z/2"):
         CALLS[call](target)
 
 
@@ -474,7 +507,7 @@ def test_a_checked_target_is_freed():
 def test_the_target_of_a_linear_end_may_have_logits_from_0_to_1():
     """Its layer tells that it is no sigmoid, also where the target is given in place of the model."""
     last = keras.layers.Dense(4, kernel_initializer="zeros", bias_initializer=keras.initializers.Constant(0.5))
-    assert attacked(target_of(classifier(last)), "fgsm").probability_correct.shape == (4,)
+    assert attacked(adapt(classifier(last)), "fgsm").probability_correct.shape == (4,)
 
 
 def test_a_fixed_draw_of_each_image_follows_from_its_number():

@@ -32,8 +32,8 @@ from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.runner import evaluate, evaluate_model
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.judge import JUDGEMENT_VERSION, Judgement
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -487,7 +487,7 @@ def test_it_is_not_made_of_few_images(tmp_path):
 
 def test_what_no_seed_decides_is_not_said_to_be_known():
     """Keras's own noise: an attack on a fixed draw would be the same attack again."""
-    target = target_of(with_layers(dense_net(4), [InputNoise(0.1)]))
+    target = adapt(with_layers(dense_net(4), [InputNoise(0.1)]))
     _, test = digits(4)
     fgsm = parse_attack("fgsm", eot_samples=2)
     assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), trials.Settings(), None) == []
@@ -500,7 +500,7 @@ def test_what_no_seed_decides_is_not_said_to_be_known():
 
 def traced_target(kind, traced):
     """A net with noise for digits of 4 classes, that notes each time a graph is made of its features."""
-    net = target_of(dense_net(4))
+    net = adapt(dense_net(4))
 
     def features(images):
         if tf.inside_function():

@@ -193,7 +193,7 @@ def test_a_wrong_attack_is_an_input_error_that_names_what_is_wrong(attack, named
 
 def test_a_confidence_and_a_bound_may_be_zero():
     assert parse_attack("cw:confidence=0").confidence == 0
-    assert parse_attack("square:stop_at=0").bound == 0
+    assert parse_attack("square:stop_at=0").stop_at == 0
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None])

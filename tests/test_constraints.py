@@ -150,7 +150,7 @@ import keras
 from toy_models import convolution, make_model, toy_data
 from wca_tf.attacks import parse_attack
 from wca_tf.defences.wca.constraints import CovarianceConstraint, WeightNormConstraint, clip_singular_values
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.distribution.strategy import synchronise_batch_normalisation
 from test_constraints import Before
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())

@@ -24,7 +24,7 @@ from wca_tf.distribution.strategy import check_shares, make_strategy, synchronis
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.gaussian import margins
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.model_files import load_model
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs.config import TrainConfig
@@ -450,7 +450,7 @@ def test_a_float16_backbone_loses_no_gradient_of_an_attack(noise):
     for precision in ("float32", "mixed_float16"):
         model = make_model("none", convolution(precision))
         model.classifier.kernel.assign(160 * model.classifier.kernel)
-        target = target_of(model)
+        target = adapt(model)
         if noise == "before the features":
             target = SampledTarget(model.logits, noise_free_logits=model.noise_free_logits)
         predicted = np.argmax(target.noise_free_logits(target.features(images)), axis=1)

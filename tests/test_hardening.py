@@ -11,7 +11,7 @@ from toy_models import CLASSES, toy_data
 
 import wca_tf
 from wca_tf.core.errors import InputError
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.targets import GaussianLogitsTarget
 
 SHAPE = (8, 8, 1)
@@ -160,12 +160,14 @@ def test_a_hardened_net_starts_with_independent_unit_noise_and_learns_it(covaria
 @pytest.mark.parametrize("covariance", ["none", "isotropic"])
 def test_a_net_that_rescales_bytes_itself_can_be_attacked_once_it_is_hardened(covariance):
     model = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(3)])
-    images, _ = toy_data(4)
-    target = target_of(wca_tf.harden(model, covariance=covariance, pixel_std=(1 / 255,)))
+    model.layers[-1].bias.assign([0.0, 20.0, -20.0])
+    images, _ = toy_data(200)
+    target = adapt(wca_tf.harden(model, covariance=covariance, pixel_std=(1 / 255,)))
     logits = target.noise_free_logits(target.features(tf.constant(images)))
-    np.testing.assert_allclose(logits, model(255 * images), atol=1e-4)
-    with pytest.raises(InputError, match=r"begins with Rescaling\(0.00392\)"):
-        target_of(wca_tf.harden(model, covariance=covariance))
+    np.testing.assert_allclose(logits, model(255 * images), atol=1e-3)
+    net, labels = wca_tf.harden(model, covariance=covariance), np.argmax(logits, axis=1)
+    with pytest.raises(InputError, match=r"pixels from 0 to 255: build it with .*pixel_std=\(1 / 255,\)"):
+        wca_tf.parse_attack("fgsm")(net, images, labels)
 
 
 def test_the_model_stays_as_it_is_when_the_hardened_one_trains():
@@ -211,7 +213,7 @@ def test_the_new_weights_depend_on_the_seed_alone():
 
 def test_attacks_see_a_net_with_noise_in_its_head():
     images, labels = toy_data(8)
-    target = wca_tf.target_of(wca_tf.harden(classifier()))
+    target = wca_tf.adapt(wca_tf.harden(classifier()))
     assert isinstance(target, GaussianLogitsTarget)
     adversarial = wca_tf.parse_attack("z_margin:steps=2")(target, images, labels, epsilon=0.1).images
     assert 0 < np.abs(adversarial - images).max() <= 0.1 + 1e-6

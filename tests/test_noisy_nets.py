@@ -11,9 +11,9 @@ from wca_tf.attacks import parse_attack
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.gaussian.margins import z_margin
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.backbones import BACKBONES, LayerFactory, build_backbone
 from wca_tf.nets.judge import judge
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noise import ActivationNoise, Draws, drawing
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.noisy_weights import NoisyConvolution as WithNoise
@@ -74,7 +74,7 @@ def test_a_draw_is_what_its_seed_says_and_another_seed_is_another(net):
 
 @pytest.mark.parametrize("draws", [1, 5, 8, 19])
 def test_draws_made_together_are_those_made_one_by_one(net, draws):
-    target, images, indices = target_of(net), random_images(3, shape=SHAPE), tf.constant([5, 0, 7], tf.int64)
+    target, images, indices = adapt(net), random_images(3, shape=SHAPE), tf.constant([5, 0, 7], tf.int64)
     together = target.logits(images, make_seed(3), draws, indices).numpy()
     for number in range(draws):
         seed = fold_in(make_seed(3), number)[tf.newaxis]
@@ -82,7 +82,7 @@ def test_draws_made_together_are_those_made_one_by_one(net, draws):
 
 
 def test_a_gradient_over_draws_made_together_is_the_mean_of_their_gradients(net):
-    target, images, indices = target_of(net), random_images(3, shape=SHAPE), tf.range(3, dtype=tf.int64)
+    target, images, indices = adapt(net), random_images(3, shape=SHAPE), tf.range(3, dtype=tf.int64)
 
     def gradient(logits):
         with tf.GradientTape() as tape:
@@ -97,7 +97,7 @@ def test_a_gradient_over_draws_made_together_is_the_mean_of_their_gradients(net)
 
 
 def test_noise_of_an_image_follows_from_its_number_and_not_from_its_place():
-    target, images = target_of(noisy_net(BeforeConvolutions)), random_images(4, shape=SHAPE)
+    target, images = adapt(noisy_net(BeforeConvolutions)), random_images(4, shape=SHAPE)
     assert target.per_image_noise
     whole = target.logits(images, make_seed(0), 3, tf.constant([4, 9, 2, 0], tf.int64)).numpy()
     part = target.logits(images[1:3], make_seed(0), 3, tf.constant([9, 2], tf.int64)).numpy()
@@ -108,7 +108,7 @@ def test_noise_of_an_image_follows_from_its_number_and_not_from_its_place():
 
 def test_noise_on_weights_is_that_of_all_images_of_a_draw():
     net = noisy_net(OnKernels)
-    target, image = target_of(net), random_images(1, shape=SHAPE)
+    target, image = adapt(net), random_images(1, shape=SHAPE)
     assert not target.per_image_noise
     logits = target.logits(tf.repeat(image, 3, axis=0), make_seed(0), 2, tf.constant([1, 2, 3], tf.int64)).numpy()
     np.testing.assert_allclose(logits, np.repeat(logits[:, :1], 3, axis=1), atol=1e-6)
@@ -160,7 +160,7 @@ def test_a_noise_layer_that_its_net_does_not_know_is_an_error():
 
 
 def test_a_known_draw_is_one_of_the_nets_draws(net):
-    target, images, indices = target_of(net), random_images(3, shape=SHAPE), tf.constant([3, 1, 2], tf.int64)
+    target, images, indices = adapt(net), random_images(3, shape=SHAPE), tf.constant([3, 1, 2], tf.int64)
     fixed = target.with_fixed_draw(make_seed(7))
     draws = fixed.logits(images, make_seed(0), 3, indices).numpy()
     expected = net.logits_of_draws(images, fold_in(make_seed(7), 0)[tf.newaxis], indices)[0]

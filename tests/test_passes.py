@@ -17,7 +17,7 @@ from wca_tf.evaluation import pass_progress, trials
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.summary import summarise
 from wca_tf.nets import passes
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.sampled_target import SampledTarget
 
 DRAWS = 20
@@ -190,7 +190,7 @@ def test_two_replicas_count_the_whole(root):
 
 def evaluated(records, count=7, text="pgd:steps=3", target=None, epsilon=0.1):
     _, test = digits(4)
-    target = target or target_of(dense_net(4))
+    target = target or adapt(dense_net(4))
     work = [trials.CLEAN_TRIAL, trials.Trial(parse_attack(text), epsilon)]
     return trials.run_attacks(target, work, test.take(slice(0, count)), trials.Settings(batch_size=4), records)
 
@@ -253,7 +253,7 @@ def bars(monkeypatch):
 
 def slow_target(bars):
     """A net of 4 classes that waits at each call until the bar has shown something, at most for a second."""
-    net = target_of(dense_net(4))
+    net = adapt(dense_net(4))
 
     def wait():
         before, end = len(bars[-1].shown), time.monotonic() + 1

@@ -22,7 +22,7 @@ from wca_tf.attacks.n_pixel import paint
 from wca_tf.core.seeds import make_seed
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.targets import GaussianLogitsTarget
 
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ def victim(peers):
         received = net(to_torch(peers.torch, images)).numpy()
     expected = model(images).numpy()
     assert np.abs(received - expected).max() <= 1e-4
-    return Victim(model, target_of(model), net, images, test.labels[:IMAGES])
+    return Victim(model, adapt(model), net, images, test.labels[:IMAGES])
 
 
 def torch_net(torch, model):

@@ -18,7 +18,7 @@ from wca_tf.evaluation.measures.planted_examples import (
     find_planted_examples,
     format_planted_examples,
 )
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.model_files import load_model
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget
@@ -56,7 +56,7 @@ def model_dir(tmp_path_factory):
 @pytest.fixture(scope="module")
 def noisy_target(model_dir):
     """A WCANet of 16 features."""
-    return target_of(load_model(ModelDirectory(model_dir).best))
+    return adapt(load_model(ModelDirectory(model_dir).best))
 
 
 def outcome_of(target, name, classes=10, least=10):
@@ -96,7 +96,7 @@ def test_the_nearest_error_of_a_mean_over_draws_is_one_without_noise_too(noisy_t
 @pytest.mark.parametrize("name", ["fgsm", "fgsm:norm=l2"])
 def test_it_passes_on_a_plain_keras_net_of_few_classes(name, classes):
     least = 10 if classes > 2 else 5  # of two features, few points are at an edge of all
-    assert outcome_of(target_of(dense_net(classes)), name, classes, least).passed is True
+    assert outcome_of(adapt(dense_net(classes)), name, classes, least).passed is True
 
 
 def test_random_points_are_not_asked_for_what_was_fitted_to_miss_them(noisy_target):
@@ -146,7 +146,7 @@ def test_an_attack_with_too_small_a_budget_fails(noisy_target):
 
 
 def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
-    target = target_of(with_layers(dense_net(), [Quantise()]))
+    target = adapt(with_layers(dense_net(), [Quantise()]))
     results = {name: outcome_of(target, name) for name in ("pgd", "square:queries=500")}
     assert results["pgd"].found == 0
     assert results["pgd"].passed is False
@@ -155,7 +155,7 @@ def test_gradients_find_nothing_behind_a_quantiser_and_a_black_box_does():
 
 def test_without_any_gradient_the_text_says_so_and_does_not_blame_saturation():
     """A quantiser passes no gradient of any objective; a black box has none, and nothing is said of it."""
-    target = target_of(with_layers(dense_net(), [Quantise()]))
+    target = adapt(with_layers(dense_net(), [Quantise()]))
     results = [outcome_of(target, name) for name in ("pgd", "n_pixel:generations=1:population=4")]
     assert [result.zero_gradients for result in results] == [1.0, None]
     pgd, black_box = format_planted_examples(results).splitlines()
@@ -174,7 +174,7 @@ def scaled(target, logits, noise):
 
 
 def test_cross_entropy_fails_on_a_saturated_net_and_the_text_says_so():
-    target = scaled(target_of(dense_net()), 1000, 0)
+    target = scaled(adapt(dense_net()), 1000, 0)
     result, margin = (outcome_of(target, name) for name in ("pgd:steps=40", "margin"))
     assert (result.passed, margin.passed) == (False, True)
     assert (result.zero_gradients, result.saturated, margin.zero_gradients) == (1.0, True, 0.0)
@@ -219,7 +219,7 @@ def margins_and_deviations(target, images):
 
 @pytest.mark.parametrize("kind", ["head", "anywhere", "none"])
 def test_the_planted_read_out_has_the_nets_own_margin_and_noise(noisy_target, kind):
-    target = target_of(dense_net()) if kind == "none" else noisy_target
+    target = adapt(dense_net()) if kind == "none" else noisy_target
     images = tf.constant(digits()[1].images[:10])
     margins, deviations = margins_and_deviations(target, images)
     if kind == "anywhere":

@@ -16,7 +16,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.nets.keras_target import target_of
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.model_files import load_model
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs import epoch_recorder
@@ -63,7 +63,7 @@ def test_an_evaluation_of_averaged_answers_has_the_exact_probability_of_their_no
     results = evaluate(config, trained, tmp_path / "report")
     assert results["config"]["average_draws"] == 10
     model = load_model(ModelDirectory(trained).best)
-    scaled = target_of(model).averaged(10)
+    scaled = adapt(model).averaged(10)
     np.testing.assert_allclose(scaled.logit_scale, model.logit_scale / np.sqrt(10), rtol=1e-6)
     with np.load(tmp_path / "report" / "examples.npz") as arrays:
         probability, z_margin = arrays["probability_correct"][0], arrays["z_margin"][0]

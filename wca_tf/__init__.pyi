@@ -17,11 +17,11 @@ from .evaluation.config import EvaluateConfig
 from .evaluation.measures.measure import Measure
 from .evaluation.measures.registry import register_measure
 from .evaluation.report_object import Report
+from .nets.adapter import adapt
 from .nets.backbones import build_backbone
 from .nets.backbones.layer_factory import LayerFactory
 from .nets.bottleneck_net import BottleneckNet
 from .nets.classifier import StochasticClassifier
-from .nets.keras_target import target_of
 from .nets.model_files import load_model
 from .nets.noisy_net import NoisyNet
 from .nets.sampled_target import SampledTarget
@@ -71,6 +71,6 @@ __all__ = [
     "parse_attack",
     "parse_defence",
     "register_measure",
-    "target_of",
+    "adapt",
     "train",
 ]

@@ -53,11 +53,11 @@ def _evaluate(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) ->
 
 def _attack(model: Any, images: np.ndarray, labels: np.ndarray, draws: int) -> None:
     from wca_tf.attacks import parse_attack
-    from wca_tf.nets.keras_target import target_of
+    from wca_tf.nets.adapter import adapt
 
     attack = parse_attack("pgd:steps=2", eot_samples=draws)
     images = (images / 255).astype(np.float32)
-    attack.run(target_of(model), images, labels, EPSILON, np.arange(len(labels)), 0)
+    attack.run(adapt(model), images, labels, EPSILON, np.arange(len(labels)), 0)
 
 
 def probability(job: dict[str, Any]) -> dict[str, Any]:

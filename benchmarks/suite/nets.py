@@ -16,8 +16,8 @@ import tensorflow as tf
 from benchmarks.suite.plan import COMPARED, HIDDEN_NOISE, IMAGE_NOISE
 from wca_tf.defences.rse.net import NoiseBeforeConvolutions
 from wca_tf.defences.wca.net import WCANet
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.backbones import BACKBONES, build_backbone
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.noisy_net import NoisyNet
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -45,7 +45,7 @@ def make_net(name: str, count: int) -> Net:
     images = np.random.default_rng(0).random((count, *shape), np.float32)
     model = random_model(name, NUM_CLASSES, FEATURE_DIM)
     _favour(model, images)
-    target = target_of(model)
+    target = adapt(model)
     return Net(model, target, target.without_noise(), images, np.full(count, FAVOURED))
 
 

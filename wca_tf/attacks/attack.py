@@ -101,7 +101,7 @@ class Attack(abc.ABC):
         self,
         model: Any,
         images: Any,
-        labels: Any,
+        labels: Any = None,
         epsilon: float | str = EPSILON,
         *,
         indices: Any = None,
@@ -111,10 +111,10 @@ class Attack(abc.ABC):
         """Attack a net, and judge the images by draws that the attack did not see.
 
         Args:
-            model: a Keras classifier that returns logits, or a target. Repeated calls on the same model trace the
-                attack once.
-            images: [B, H, W, channels], uint8, or float32 in [0, 1].
-            labels: whole numbers [B].
+            model: a Keras classifier, a function of images, or a target; or as `adapt` says. Repeated calls on the same
+                model trace the attack once.
+            images: [B, H, W, channels], uint8, or floats in [0, 1].
+            labels: whole numbers [B], or as `as_arrays` says.
             epsilon: the ball's radius, one number in the images' [0, 1] units, 0 or more, at most 1 in linf; a text
                 such as "8/255" or "linf:8/255" too. An attack without a radius ignores it.
             indices: whole numbers [B], the number of each example in its split; it decides the example's random
@@ -128,11 +128,13 @@ class Attack(abc.ABC):
             NonFiniteError: a gradient or the logits are NaN or Inf.
             RuntimeError: the result is out of reach, which would be a bug.
         """
-        from wca_tf.nets.keras_target import as_target  # its classes derive from Keras's: it loads TensorFlow
+        from wca_tf.nets.adapter import adapted, check_pixels  # its classes derive from Keras's: it loads TensorFlow
 
         images, labels = as_attackable(images, labels)
-        target = as_target(model, tuple(images.shape[1:]))
+        target = adapted(model, tuple(images.shape[1:]))
         indices = np.arange(len(images)) if indices is None else indices
+        check_inputs(images, labels, np.asarray(indices))
+        check_pixels(target, images.numpy(), labels)
         made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
         found, generations = made.extras.get("found"), made.extras.get("generations")
         if len(images) == 0:

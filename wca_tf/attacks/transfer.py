@@ -42,11 +42,11 @@ class Transfer(BallAttack):
         """
         if not self.source or not isinstance(self.source, str | keras.Model):
             return self
-        from wca_tf.nets import keras_target, model_files  # their classes derive from Keras's: they load TensorFlow
+        from wca_tf.nets import adapter, model_files  # their classes derive from Keras's: they load TensorFlow
 
         if isinstance(self.source, str):
             return dataclasses.replace(self, source=model_files.target_in(self.source))
-        return dataclasses.replace(self, source=keras_target.as_target(self.source, self.source.input_shape[1:]))
+        return dataclasses.replace(self, source=adapter.adapted(self.source, self.source.input_shape[1:]))
 
     def check_target(self, target: Target, images: tf.Tensor) -> None:
         """Raise InputError unless the source takes these images, and has the target's classes and the objective."""

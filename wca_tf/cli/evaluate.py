@@ -1,7 +1,7 @@
 """wca-evaluate: attack a trained model and say what its robustness is worth.
 
     bin/evaluate --model_dir=runs/digits_anisotropic --attacks=fgsm,pgd,z_margin --epsilons=8/255,0.1
-    bin/evaluate --model=net.keras --dataset=cifar10 --report_dir=report      any Keras classifier of images in [0, 1]
+    bin/evaluate --model=net.keras --dataset=cifar10 --report_dir=report      any Keras classifier
 
 Prints a table, and writes report.html, results.json (every number with its 95 % interval), examples.npz (the numbers of
 each image) and model_card.md. After Ctrl-C the same command continues; other --attacks are added. The table:
@@ -14,6 +14,7 @@ Attacks, with options after colons (pgd:steps=40:norm=l2), or module:Class of yo
 
 import dataclasses
 import sys
+from typing import Any
 
 from absl import flags
 
@@ -26,13 +27,15 @@ from wca_tf.data.config import DATASET_HELP, MAX_PIXELS_HELP, DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.cluster import check_strategy, is_chief
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.runs.preflight import check_model_present, check_sources_present
+from wca_tf.nets.pixel_range import check_range
+from wca_tf.runs.preflight import check_classifier_present, check_model_present, check_sources_present
 
 DETAILS = """
 All attacks take eot_samples=N, the draws that a gradient averages over, and targeted=true, towards a class other than
 the label. The options of each, with their defaults:
 """
-OF_MODEL = ("dataset", "image_size", "max_image_pixels", "download")  # flags that are for --model alone
+# Flags that are for --model alone.
+OF_MODEL = ("dataset", "image_size", "max_image_pixels", "download", "pixel_range", "outputs", "output", "training")
 COMMON = (
     "model_dir",
     "model",
@@ -76,11 +79,11 @@ def main() -> None:
 
 def _evaluate_file(config: EvaluateConfig) -> None:
     """Evaluate a Keras classifier from its file."""
-    path, data = expand_user(flags.FLAGS.model), _data_config(config)
+    data = _data_config(config)
     if flags.FLAGS.model_dir or flags.FLAGS.self_test:
         raise InputError("expected --model alone, or --model_dir with --self_test; received both")
-    if not path.is_file():
-        raise InputError(f"expected --model=FILE.keras, a Keras classifier; received {path}, which is no file")
+    check_classifier_present(flags.FLAGS.model)
+    net_options = _net_options()
     if not flags.FLAGS.report_dir:
         raise InputError("expected --report_dir=DIR with --model, where the results go")
     check_dataset_present(data)
@@ -90,7 +93,20 @@ def _evaluate_file(config: EvaluateConfig) -> None:
 
     if flags.FLAGS.strict:
         config = dataclasses.replace(config, checklist=True)
-    _show(evaluate_file(path, data, config, expand_user(flags.FLAGS.report_dir)))
+    report_dir = expand_user(flags.FLAGS.report_dir)
+    _show(evaluate_file(flags.FLAGS.model, data, config, report_dir, net_options))
+
+
+def _net_options() -> dict[str, Any]:
+    """Return the options of `adapt` that the flags say."""
+    pixel_range = check_range(flags.FLAGS.pixel_range) if flags.FLAGS.pixel_range else None
+    output = flags.FLAGS.output
+    return {
+        "pixel_range": pixel_range,
+        "outputs": flags.FLAGS.outputs or None,
+        "output": int(output) if output.isdigit() else output or None,
+        "training": {"": None, "true": True, "false": False}[flags.FLAGS.training],
+    }
 
 
 def _data_config(config: EvaluateConfig) -> DataConfig:
@@ -114,7 +130,11 @@ def console() -> None:
     """The entry point of bin/evaluate and wca-evaluate."""
     define_flags(EvaluateConfig)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
-    flags.DEFINE_string("model", "", "in its place: a .keras file of any classifier that takes images in [0, 1]")
+    flags.DEFINE_string("model", "", "in its place: a .keras or .h5 file, a SavedModel's directory, or module:name")
+    flags.DEFINE_list("pixel_range", [], "of --model: low,high of the pixels that it wants, as 0,255; default 0,1")
+    flags.DEFINE_enum("outputs", "", ["", "logits", "probabilities"], "of --model: where its outputs do not tell")
+    flags.DEFINE_string("output", "", "of --model: the number or name of the output to take, of several")
+    flags.DEFINE_enum("training", "", ["", "true", "false"], "of --model: the argument training of each call")
     flags.DEFINE_string("dataset", "", f"of --model: {DATASET_HELP}")
     flags.DEFINE_integer("image_size", 0, "of --model: resize images to this height and width; 0 keeps their size")
     flags.DEFINE_integer("max_image_pixels", DataConfig.max_image_pixels, f"of --model: {MAX_PIXELS_HELP}")

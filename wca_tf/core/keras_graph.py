@@ -5,6 +5,10 @@ Keras has no public names for this. All its private names that this package read
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from wca_tf.core.errors import InputError
@@ -67,13 +71,83 @@ def calls_in(model: keras.Model) -> list[Call]:
 
 
 def called_with_training(model: keras.Model) -> list[Any]:
-    """Return the layers that a functional model, or one inside it, calls with `training=True`, such as dropout.
+    """Return the layers that the owner of a functional model, or of one inside it, calls with `training=True`.
 
-    `model(images)` uses this argument. `model(images, training=False)` and `model.predict` override it (Keras 3.15).
+    Monte Carlo dropout does so. A layer whose own default is `training=True`, such as Keras's random augmentations,
+    does not count: Keras stores the default like an argument.
     """
     nodes = [node for graph in (model, *all_layers(model)) for node in _nodes_in(graph)]
-    called = [node.operation for node in nodes if node.arguments.kwargs.get("training") is True]
+    called = [node.operation for node in nodes if _trains_explicitly(node.operation, node.arguments.kwargs)]
     return [part for layer in called for part in (all_layers(layer) if isinstance(layer, keras.Model) else [layer])]
+
+
+def _trains_explicitly(operation: Any, arguments: dict[str, Any]) -> bool:
+    """Return whether a call has the argument `training=True`, which is not the operation's default."""
+    if arguments.get("training") is not True:
+        return False
+    parameter = inspect.signature(operation.call).parameters.get("training")
+    return parameter is None or parameter.default is not True
+
+
+def answer(model: keras.Model, images: Any, training: bool | None = None) -> Any:
+    """Return a model's outputs as its owner gets them.
+
+    They are those of `model.predict`, with the layers on that the owner calls with `training=True`. With `training`,
+    they are those of `model(images, training=training)`.
+    """
+    if training is None and called_with_training(model):
+        return _as_called(model)(images)
+    return model(images, training=bool(training))
+
+
+def _as_called(operation: Any) -> Callable[..., Any]:
+    """Return the operation as `predict` calls it, but with `training=True` where its owner says so."""
+    graph = getattr(operation, "_functional", None) or operation
+    if isinstance(operation, keras.Model) and is_plain_model(operation) and getattr(graph, "outputs", None):
+
+        def run(inputs: Any, *_: Any, **arguments: Any) -> Any:
+            if _trains_explicitly(operation, arguments):
+                return operation(inputs, training=True)
+            outputs = graph._run_through_graph(graph._standardize_inputs(inputs), operation_fn=_as_called)
+            return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
+
+        return run
+
+    def call(*inputs: Any, **arguments: Any) -> Any:
+        if "training" in getattr(operation, "_call_context_args", ()):
+            arguments["training"] = _trains_explicitly(operation, arguments)
+        return operation(*inputs, **arguments)
+
+    return call
+
+
+def operations_of(model: keras.Model) -> list[Any]:
+    """Return the layers and operations of a model, also those inside inner models."""
+    nodes = [node.operation for graph in (model, *all_layers(model)) for node in _nodes_in(graph)]
+    return list({id(each): each for each in (*all_layers(model), *nodes)}.values())
+
+
+@contextlib.contextmanager
+def without_activation(operation: Any) -> Iterator[None]:
+    """Let a layer or an operation return what its activation gets, for as long as the context lasts."""
+    with _SWITCHED:
+        name = "activation" if hasattr(operation, "activation") else "call"
+        before = vars(operation).get(name)
+        object.__setattr__(operation, name, keras.activations.linear if name == "activation" else _identity)
+        try:
+            yield
+        finally:
+            if before is None:
+                object.__delattr__(operation, name)
+            else:
+                object.__setattr__(operation, name, before)
+
+
+def _identity(inputs: Any, *_: Any, **__: Any) -> Any:
+    return inputs
+
+
+_SWITCHED = threading.RLock()  # replicas are traced in threads of their own, and share the layers
 
 
 def check_called_without_training(model: keras.Model) -> None:

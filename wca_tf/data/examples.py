@@ -83,12 +83,61 @@ class Examples:
         return self.take(order[num_validation:][: most or None]), self.take(order[:num_validation])
 
 
-def as_arrays(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels as NumPy arrays; raise InputError for lists whose rows differ in length."""
+def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels as NumPy arrays.
+
+    Args:
+        images: arrays, tensors of TensorFlow, torch or JAX, or lists: uint8 or floats, [N, H, W, channels], or
+            [N, H, W] of grey images. Or, without labels, a `tf.data.Dataset` of (images, labels) batches.
+        labels: whole numbers of any type, [N] or [N, 1], or one-hot rows [N, C].
+
+    Returns:
+        images, uint8 or float32, and labels, of a type of whole numbers where they are such numbers.
+
+    Raises:
+        InputError: rows differ in length; a data set has no labels, or there are none.
+    """
+    if labels is None:
+        images, labels = _gathered(images)
     try:
-        return np.asarray(images), np.asarray(labels)
+        images, labels = np.asarray(images), np.asarray(labels)
     except ValueError:
         raise InputError("expected arrays of images and of labels, received rows of different lengths") from None
+    if images.dtype.name in ("float16", "bfloat16", "float64"):
+        images = images.astype(np.float32)
+    if images.ndim == 3 and labels.ndim:  # grey images, as Keras's MNIST has them
+        images = images[..., np.newaxis]
+    return images, _whole_labels(labels)
+
+
+def _gathered(batches: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the images and labels of a data set's batches."""
+    if not hasattr(batches, "element_spec"):
+        raise InputError("expected labels, or a tf.data.Dataset of (images, labels) batches; received no labels")
+    expected, parts = "expected a tf.data.Dataset of (images, labels) batches", []
+    for batch in batches:
+        if not isinstance(batch, tuple) or len(batch) < 2 or len(np.shape(batch[0])) not in (3, 4):
+            received = "batches of one element" if not isinstance(batch, tuple) else f"shape {np.shape(batch[0])}"
+            raise InputError(
+                f"expected a tf.data.Dataset of (images, labels) batches, received {received}: .batch(100)?"
+            )
+        parts.append(tuple(map(np.asarray, batch[:2])))
+    if not parts:
+        raise InputError(f"{expected}, received an empty one")
+    images, labels = zip(*parts, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _whole_labels(labels: np.ndarray) -> np.ndarray:
+    """Return labels [N] for a column [N, 1], for one-hot rows, and for whole numbers of a float type; others as are."""
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 2 and labels.shape[1] > 1 and np.issubdtype(labels.dtype, np.number):
+        if ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all():
+            return labels.argmax(axis=1)
+    if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating) and (labels == np.round(labels)).all():
+        return labels.astype(np.int64)
+    return labels
 
 
 def check_images(images: np.ndarray) -> None:
@@ -103,7 +152,9 @@ def check_images(images: np.ndarray) -> None:
         bad = np.flatnonzero(~np.isfinite(images).all(axis=(1, 2, 3)))
         raise InputError(f"expected finite images, received NaN or Inf in {len(bad)} of them, the first at {bad[0]}")
     if images.min() < 0 or images.max() > 1:
-        raise InputError(f"expected float images in [0, 1], received {images.min():.4g} to {images.max():.4g}")
+        advice = "give them as uint8, or divide by 255" if 0 <= images.min() and 1 < images.max() <= 255 else ""
+        received = f"{images.min():.4g} to {images.max():.4g}"
+        raise InputError(f"expected float images in [0, 1], received {received}" + (f": {advice}" if advice else ""))
 
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:

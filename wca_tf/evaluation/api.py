@@ -22,20 +22,25 @@ from wca_tf.runs.preflight import check_model_present
 def evaluate(
     model: Any,
     images: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     attacks: str | Attack | Sequence[str | Attack] = EvaluateConfig.attacks,
     epsilons: float | str | Sequence[float | str] = EvaluateConfig.epsilons,
     report_dir: str | Path | None = None,
     name: str = "",
+    pixel_range: tuple[float, float] | None = None,
+    outputs: str | None = None,
+    output: int | str | None = None,
+    training: bool | None = None,
     **options: Any,
 ) -> Report:
     """Attack a net on images in memory, and judge the adversarial images.
 
     Args:
-        model: a Keras classifier that returns logits [N, C], with or without noise in any layer; or a target.
-        images: [N, H, W, channels], uint8, or float32 in [0, 1].
-        labels: whole numbers [N].
+        model: a Keras classifier, with or without noise in any layer; a function of images; or a target.
+        images: [N, H, W, channels], or [N, H, W] of grey images: uint8, or floats in [0, 1]. Or, without labels, a
+            `tf.data.Dataset` of (images, labels) batches.
+        labels: whole numbers [N] or [N, 1], or one-hot rows [N, C].
         attacks: as in `bin/evaluate --attacks`, or a list of such texts and of attack objects. An attack object may be
             of your own class.
         epsilons: a radius or a list of radii, in the images' [0, 1] units. A text may be a radius of one norm alone, as
@@ -44,6 +49,9 @@ def evaluate(
             stopped continues there, and other attacks are added. `None`: no files are kept.
         name: the model's name in the report. `report_dir` knows a target by this name, and a Keras model by its weights
             and its configuration: a change of a Python attribute alone is not seen.
+        pixel_range: (low, high), the pixels that the model wants, where they are not from 0 to 1. Without it, the
+            accuracies with pixels from 0 to 1, 0 to 255 and −1 to 1 are compared, and an error says which is better.
+        outputs, output, training: as for `adapt`.
         options: other fields of `EvaluateConfig`, such as eot_samples, seed, checklist; num_examples is 0 by default,
             for all images.
 
@@ -54,13 +62,15 @@ def evaluate(
         raise InputError(f"expected a directory as report_dir, or None to keep no files; received {report_dir!r}")
     if report_dir is not None and not name and not isinstance(model, keras.Model):
         raise InputError("expected name=..., which tells one target from another in report_dir")
-    name = name or "keras model"
+    net_options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
         _check_sources_have_names(config)
-        return Report(runner.evaluate_model(model, images, labels, config, report_dir, name))
+        return Report(runner.evaluate_model(model, images, labels, config, report_dir, name, net_options=net_options))
     with tempfile.TemporaryDirectory() as directory:
-        return Report(runner.evaluate_model(model, images, labels, config, directory, name, quiet=True))
+        return Report(
+            runner.evaluate_model(model, images, labels, config, directory, name, quiet=True, net_options=net_options)
+        )
 
 
 def _check_sources_have_names(config: EvaluateConfig) -> None:

@@ -1,77 +1,117 @@
-"""Any Keras classifier, from its file: `bin/evaluate --model=FILE.keras --dataset=NAME`."""
+"""A classifier that a user names: `bin/evaluate --model=FILE.keras --dataset=NAME`, a SavedModel, or module:name."""
 
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
-import numpy as np
+import tensorflow as tf
 
 from wca_tf.core.errors import InputError, UnnamedModuleError, one_line
-from wca_tf.core.keras_graph import call_behind, last_operation
-from wca_tf.core.own_modules import import_classes
+from wca_tf.core.own_modules import import_classes, import_own
+from wca_tf.core.paths import expand_user
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.report_object import Report
 from wca_tf.evaluation.runner import evaluate_model
-from wca_tf.nets.keras_target import check_takes_images
 
 
-def evaluate_file(path: Path, data: DataConfig, config: EvaluateConfig, report_dir: Path) -> Report:
-    """Attack the classifier in a `.keras` file, and write what `evaluate` writes.
+def evaluate_file(
+    model: str, data: DataConfig, config: EvaluateConfig, report_dir: Path, net_options: Mapping[str, Any]
+) -> Report:
+    """Attack the classifier that a user names, and write what `evaluate` writes.
 
     Args:
-        path: the file. It is read safely: layers that hold code (Lambda) are refused, and it imports no other module.
-        data: the data set whose test images are attacked; the classifier takes them as float32 in [0, 1].
+        model: as for `load_classifier`.
+        data: the data set whose test images are attacked; the classifier takes them as floats, after `pixel_range`.
         config: the attacks.
         report_dir: directory for the results.
+        net_options: pixel_range, outputs, output and training, as for `adapt`.
 
     Raises:
-        InputError: the file is no Keras classifier of such images, data are absent, or `config.split` is not "test".
+        InputError: there is no such classifier of such images, data are absent, or `config.split` is not "test".
     """
     if config.split != "test":
         raise InputError(f"expected --split=test with --model, whose training is not known; received {config.split}")
-    model = load_classifier(path)
-    check_takes_images(model)
+    net = load_classifier(model)
     examples = load_examples(data, "test", config.num_examples)
-    classes = len(examples.class_names)
-    try:
-        output = model(np.zeros((1, *examples.image_shape), np.float32))
-    except Exception:  # whatever a layer raises
-        takes = tuple(getattr(model, "input_shape", None) or ())[1:]
-        raise InputError(
-            f"expected a classifier of images {examples.image_shape} in {path.name}, received one that takes {takes}"
-        ) from None
-    returned = list(output.shape) if hasattr(output, "shape") else type(output).__name__
-    if returned != [1, classes]:
-        raise InputError(
-            f"expected a classifier of the {classes} classes of {data.dataset}, received one that returns {returned} "
-            "for an image"
-        )
-    results = evaluate_model(model, examples.images, examples.labels, config, report_dir, name=path.name)
+    results = evaluate_model(
+        net,
+        examples.images,
+        examples.labels,
+        config,
+        report_dir,
+        name=Path(model).name,
+        dataset=data.dataset,
+        class_names=examples.class_names,
+        net_options=net_options,
+    )
     return Report(results)
 
 
-def load_classifier(path: Path) -> keras.Model:
-    """Read a `.keras` file, and leave out the softmax or sigmoid that it ends with, also inside an inner model.
+def load_classifier(model: str | Path) -> Any:
+    """Return a classifier: a Keras model, or a function of images.
 
-    Attacks need logits, because probabilities saturate. The net's answers do not change.
+    Args:
+        model: a .keras or .h5 file, the directory of a SavedModel, or package.module:name of a model, or of a function
+            without arguments that returns one. A file is read safely: layers that hold code (Lambda) are refused, and
+            it imports no other module.
 
     Raises:
-        InputError: the file cannot be read, has unknown layers, or needs a module that is not imported.
+        InputError: there is nothing of this kind; it cannot be read, has unknown layers, or needs a module that is not
+            imported.
     """
+    path = expand_user(str(model))
+    if path.is_file():
+        return _from_file(path)
+    if (path / "saved_model.pb").is_file():
+        return _from_saved_model(path)
+    module, _, name = str(model).partition(":")
+    return _from_module(module, name)
+
+
+def _from_file(path: Path) -> keras.Model:
     try:
-        import_classes(path)
-        model = keras.models.load_model(path, compile=False)
+        if path.suffix not in (".h5", ".hdf5"):
+            import_classes(path)
+        return keras.models.load_model(path, compile=False)
     except UnnamedModuleError:
         raise
     except Exception as error:  # Keras raises whatever zip, JSON and HDF5 readers raise
-        raise InputError(f"expected a .keras file of known layers in {path}: {one_line(error)}") from None
-    last = last_operation(model)
-    if isinstance(last, keras.layers.Softmax) and call_behind(model.outputs[0]).layer is last:
-        model = keras.Model(model.inputs[0], call_behind(model.outputs[0]).inputs[0])
-    elif getattr(last, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid):
-        last.activation = keras.activations.linear
-    else:
-        return model
-    print(f"the last activation of {last.name!r} is left out: attacks need logits")
-    return model
+        raise InputError(f"expected a .keras or .h5 file of known layers in {path}: {one_line(error)}") from None
+
+
+def _from_saved_model(path: Path) -> Callable[[tf.Tensor], Any]:
+    try:
+        loaded = tf.saved_model.load(str(path))
+        signature = loaded.signatures["serving_default"]
+        [(name, spec)] = signature.structured_input_signature[1].items()
+    except Exception as error:  # TensorFlow raises whatever its readers raise
+        raise InputError(
+            f"expected a SavedModel with one input in serving_default in {path}: {one_line(error)}"
+        ) from None
+    if not spec.dtype.is_floating:
+        raise InputError(
+            f"expected a SavedModel that takes floats, received one that takes {spec.dtype.name}: no gradient passes it"
+        )
+
+    def call(images: tf.Tensor) -> Any:
+        return signature(**{name: tf.cast(images, spec.dtype)})
+
+    call.loaded = loaded  # type: ignore[attr-defined]  # its variables live as long as the object does
+    return call
+
+
+def _from_module(module: str, name: str) -> Any:
+    try:
+        found = getattr(import_own(module), name)
+        needs_nothing = (
+            callable(found) and not isinstance(found, keras.Model) and not inspect.signature(found).parameters
+        )
+        return found() if needs_nothing else found
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        raise InputError(
+            f"expected --model={module}:{name} to be a model, or to return one: {one_line(error)}"
+        ) from None

@@ -13,6 +13,8 @@ report_dir/
 """
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +41,18 @@ from wca_tf.evaluation.identity import (
     is_whole,
     stored_results,
 )
+from wca_tf.evaluation.measures.clean import Clean
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import per_example_arrays
 from wca_tf.evaluation.report.page import write_report
+from wca_tf.evaluation.report.table import net_text
 from wca_tf.evaluation.trials import Settings
+from wca_tf.nets.adapter import adapt, check_pixels
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
-from wca_tf.nets.keras_target import as_target, target_of
 from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
 
@@ -109,7 +113,7 @@ def _evaluate_model_dir(
         "authors_attack": train_config.parsed_defence.protocol,
         "modules": directory.needed_modules(),
     }
-    target = _averaged(target_of(model), config)
+    target = _averaged(adapt(model), config)
     with one_writer(strategy, report) as own:
         return _evaluate(target, examples, config, own, identity, described, model, searches)
 
@@ -125,7 +129,7 @@ def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarge
         return target
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net of this package with attack_precision, received {type(model).__name__}")
-    return _averaged(target_of(inference_copy(model, config.attack_precision)), config)
+    return _averaged(adapt(inference_copy(model, config.attack_precision)), config)
 
 
 def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory, StochasticClassifier, Examples]:
@@ -147,7 +151,7 @@ def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[Foun
     largest radius of the first norm.
     """
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
-    target, found = _averaged(target_of(model), config), []
+    target, found = _averaged(adapt(model), config), []
     norms = norms_of(config.parsed_attacks) or [config.parsed_radii[0].norm or "linf"]
     for norm in norms:
         of_norm = [attack for attack in config.parsed_attacks if getattr(attack, "norm", norms[0]) == norm]
@@ -157,46 +161,58 @@ def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[Foun
 
 
 def evaluate_model(
-    model: keras.Model | AnyTarget,
-    images: np.ndarray,
-    labels: np.ndarray,
+    model: Any,
+    images: Any,
+    labels: Any,
     config: EvaluateConfig,
     report_dir: str | Path,
-    name: str = "keras model",
+    name: str = "",
     quiet: bool = False,
+    dataset: str = "",
+    class_names: tuple[str, ...] = (),
+    net_options: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """Attack any Keras classifier, or any target, on images in memory, and write what `evaluate` writes.
 
     Args:
-        model: a Keras classifier that returns logits [N, C], or a target; any layer may have noise.
-        images: [N, H, W, channels], uint8, or float32 in [0, 1].
-        labels: whole numbers [N].
+        model: as for `adapt`; any layer may have noise.
+        images, labels: as for `as_arrays`.
         config: the attacks; `tfds_data_dir` and `strategy` are not used, and `split` chooses no images. To attack a
             Keras model on several devices, build it and call this function in the scope of a tf.distribute strategy.
         report_dir: directory for the results.
         name: the model's name in the report. A report directory belongs to this name, the images and the Keras model; a
             target is identified by its name alone.
         quiet: whether to print no line that says where the results are.
+        dataset: the name of the data set, if it has one.
+        class_names: the names of the classes, where they are known.
+        net_options: pixel_range, outputs, output and training, as for `adapt`.
 
     Raises:
         InputError: images, labels or the model cannot be used, or the report directory belongs to another evaluation.
     """
     images, labels = as_arrays(images, labels)
     check_images(images)
+    name = name or "model"
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
-    shape = images.shape[1:]
-    target = target_of(model, shape) if isinstance(model, keras.Model) else as_target(model, shape)
-    names = tuple(str(i) for i in range(num_classes_of(target, to_float(tf.constant(images[:1])))))
+    target = adapt(model, images.shape[1:], **net_options)
+    classes = num_classes_of(target, to_float(tf.constant(images[:1])))
+    names = class_names or tuple(str(i) for i in range(classes))
+    if len(names) != classes:
+        raise InputError(f"expected a classifier of the {len(names)} classes of {dataset}, received one of {classes}")
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
-    identity = {
+    identity: dict[str, Any] = {
         "model_dir": None,
         "model": {"name": name, "sha256": digest_of_net(model) if isinstance(model, keras.Model) else None},
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": config.identity(),
     }
+    if given := {key: value for key, value in net_options.items() if value is not None}:
+        identity["model"]["options"] = json.loads(json.dumps(given))  # tuples as JSON has them
+    check_pixels(target, examples.images, examples.labels)
     described: dict[str, Any] = {
-        "dataset": name,
+        "dataset": dataset or name,
         "split": "given",
+        "net": target.net.describe() if target.net else None,
         "training": None,
         "authors_attack": "",
         "modules": [],
@@ -246,6 +262,8 @@ def _evaluate(
         files.write_json(report / "evaluation.json", identity)
         for measure in every:
             evaluation.results.update(_measured(measure, evaluation))
+            if measure.keys == Clean.keys and described.get("net"):
+                print(net_text({**identity, **described, **evaluation.results, "num_examples": len(examples)}))
         header = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
         seconds = round(sum(outcome.seconds for outcome in evaluation.outcomes), 1)
         results = {**header, "versions": versions(), "seconds": seconds, **evaluation.results}

@@ -74,7 +74,7 @@ def _check_logits(outputs: tf.Tensor, ends_linear: bool, classes: int | None, wh
     if outputs.shape[2] < 2:
         raise InputError(
             f"{whose}expected logits of 2 classes or more, received a net with one output: "
-            "wca_tf.harden(net, covariance='none') makes a Keras model with two"
+            "return -z/2 and z/2 of the logit z"
         )
     if classes not in (None, outputs.shape[2]):
         raise InputError(f"{whose}expected logits of {classes} classes, received {outputs.shape[2]}")
@@ -85,12 +85,12 @@ def _check_logits(outputs: tf.Tensor, ends_linear: bool, classes: int | None, wh
         raise NonFiniteError(f"{whose}expected finite logits, received NaN or Inf on a random, black or white image")
     if (values >= 0).all() and np.allclose(values.sum(axis=2), 1, atol=SUM_OF_PROBABILITIES):
         raise InputError(
-            f"{whose}expected a net that returns logits, received one that returns probabilities: remove its softmax "
-            "(of a Keras model: model.layers[-1].activation = None)"
+            f"{whose}expected a net that returns logits, received one that returns probabilities: "
+            "return what its softmax gets"
         )
     if not ends_linear and (values >= 0).all() and (values <= 1).all():
         raise InputError(
             f"{whose}expected a net that returns logits, received one whose numbers are from 0 to 1: a sigmoid? "
-            "If they are logits, subtract 1 from each, which changes no answer"
+            "If they are logits, give outputs='logits', or subtract 1 from each, which changes no answer"
         )
     return outputs.shape[2]

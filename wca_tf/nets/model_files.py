@@ -11,10 +11,10 @@ from wca_tf.core.errors import InputError, UnnamedModuleError, one_line
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.own_modules import import_classes, import_modules
 from wca_tf.core.paths import expand_user
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
-from wca_tf.nets.keras_target import target_of
 from wca_tf.nets.targets import AnyTarget
 
 BEST = "model.keras"  # of the files that a training run leaves, the net of the best epoch
@@ -76,4 +76,4 @@ def target_in(model_dir: str | Path) -> AnyTarget:
 
 @functools.lru_cache(maxsize=4)
 def _target_in(best: Path, changed: int) -> AnyTarget:
-    return target_of(load_for_inference(best))
+    return adapt(load_for_inference(best))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from wca_tf.core.lazily import tf
 
-FORWARD, BACKWARD = "forward", "backward"
+FORWARD, BACKWARD, RAISED = "forward", "backward", "raised"
 TURN, IN_PLAY = "turn", "in_play"  # of a cascade: which of its attacks runs, and the images that are not lost
 
 
@@ -164,3 +164,9 @@ def _count(outputs: tf.Tensor, passes: tf.Tensor) -> tf.Tensor:
             return tf.identity(values)
 
     return identity(outputs)
+
+
+def count_raised(raised: tf.Tensor) -> None:
+    """Count, in a graph that counts its passes, the probabilities of 0 whose logarithm was taken of another number."""
+    if _tracing.counts:
+        add(RAISED, tf.math.count_nonzero(raised))

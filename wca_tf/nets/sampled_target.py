@@ -54,6 +54,7 @@ class SampledTarget:
     """
 
     cheap_draws = 0
+    net: Any = None  # what adapter.py found out about a Keras model
 
     def __init__(
         self,

@@ -98,6 +98,7 @@ class GaussianLogitsTarget:
     # For every batch, so that draws do not depend on the batch: 250 draws of 100 images and 10 classes are 1 MB.
     draws_per_pass = 250
     per_image_noise = True
+    net: Any = None  # what adapter.py found out about a Keras model
 
     def __init__(
         self,

@@ -19,6 +19,16 @@ def check_model_present(model_dir: str | None) -> Path:
     return path
 
 
+def check_classifier_present(model: str) -> None:
+    """Raise InputError unless --model names a file, the directory of a SavedModel, or a name in a module."""
+    path = expand_user(model)
+    if not (path.is_file() or (path / "saved_model.pb").is_file() or all(model.partition(":"))):
+        raise InputError(
+            "expected --model=FILE.keras, FILE.h5, the directory of a SavedModel or module:name; "
+            f"received {path}, which is not there"
+        )
+
+
 def check_source_present(config: TrainConfig) -> None:
     """Raise InputError when a net is absent that training starts from, or attacks in place of the trained net."""
     if config.adversarial != "none":

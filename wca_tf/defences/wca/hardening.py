@@ -8,16 +8,20 @@ import keras
 import numpy as np
 
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.core.keras_graph import call_behind, check_called_without_training
+from wca_tf.core.keras_graph import call_behind, check_called_without_training, without_activation
 from wca_tf.core.seeds import keras_seed
 from wca_tf.defences.wca.net import WCANet
+from wca_tf.nets.answers import probe_images
 from wca_tf.nets.bottleneck_net import BottleneckNet
+
+DEFAULT_DIM = 32  # of the bottleneck, in the paper
+MAX_DIFFERENCE = 0.1  # of the largest output: of a head that quantises what it gets too
 
 
 def harden(
     model: keras.Model,
     num_classes: int | None = None,
-    feature_dim: int = 32,
+    feature_dim: int | None = None,
     covariance: str = "anisotropic",
     pixel_mean: tuple[float, ...] = (0.0,),
     pixel_std: tuple[float, ...] = (1.0,),
@@ -36,7 +40,8 @@ def harden(
             softmax [B, C]; or to [B, 1] for two classes, where the output is the logit of the second class.
         num_classes: `None` for the classes of `model`; with another number, the classifier is new.
         covariance: as for WCANet; or "none", for a net without noise to compare with.
-        feature_dim, weight_decay, seed: as for WCANet; the new weights depend on the seed alone.
+        feature_dim: D, the width of the bottleneck; `None` for 32, or for the number of classes where that is larger.
+        weight_decay, seed: as for WCANet; the new weights depend on the seed alone.
         pixel_mean, pixel_std: per channel; (images − mean) / std turns images in [0, 1] into the images that `model`
             takes. For a net that takes 0 to 255 they are (0.0,) and (1 / 255,).
 
@@ -55,6 +60,8 @@ def harden(
         raise InputError(f"expected covariance among {', '.join(known)}; received {covariance!r}")
     with keras_seed(seed):
         classes, backbone = len(bias) if num_classes is None else num_classes, _copy(features)
+        if feature_dim is None:
+            feature_dim = max(DEFAULT_DIM, classes) if isinstance(classes, int) else DEFAULT_DIM
         options: dict[str, Any] = {
             "pixel_mean": pixel_mean,
             "pixel_std": pixel_std,
@@ -68,6 +75,8 @@ def harden(
         net.build((None, *features.input_shape[1:]))
     if net.num_classes == len(bias):
         _keep_logits(net, kernel, bias)
+        if net.feature_dim >= net.num_classes:
+            _check_same_logits(net, model)
     return net
 
 
@@ -104,10 +113,28 @@ def _is_ending(layer: Any, model: keras.Model) -> bool:
     return reshaping or (isinstance(layer, keras.layers.Activation) and _is_softmax(layer, model))
 
 
+def _check_same_logits(net: BottleneckNet, model: keras.Model) -> None:
+    """Raise InputError where the new net's logits without noise are not those of the model, on a probe."""
+    images = probe_images(net.backbone.input_shape[1:])
+    old, again = (np.asarray(model(net.normalised(images), training=False), np.float32) for _ in range(2))
+    new = np.asarray(net.noise_free_logits(images))
+    if not np.array_equal(old, again):
+        return  # its answers are random, and no two calls can be compared
+    if old.shape[1] == 1:  # one logit, or its sigmoid
+        new = new[:, 1:] - new[:, :1]
+    forms = [new, np.asarray(keras.ops.softmax(new) if new.shape[1] > 1 else keras.ops.sigmoid(new))]
+    worst = min(np.abs(form - old).max() / max(np.abs(old).max(), 1e-6) for form in forms)
+    if not worst <= MAX_DIFFERENCE:
+        raise InputError(
+            "expected a last layer whose weights give its logits, received one whose logits differ from those of the "
+            f"new net by {100 * worst:.3g} % of the largest"
+        )
+
+
 def _is_softmax(layer: Any, model: keras.Model) -> bool:
     """Return whether a layer's activation is linear or a softmax; for a single logit, a sigmoid counts as a softmax."""
     names = ("linear", "softmax", "sigmoid") if model.output_shape[1:] == (1,) else ("linear", "softmax")
-    return layer.activation in [keras.activations.get(name) for name in names]
+    return layer.activation in [None, *(keras.activations.get(name) for name in names)]
 
 
 def _check_head(layer: Any, tensors: list[Any], model: keras.Model) -> None:
@@ -132,8 +159,8 @@ def _check_images(images: Any) -> None:
 
 def _class_weights(model: keras.Model, head: keras.layers.Layer) -> tuple[np.ndarray, np.ndarray]:
     """Return the head as W [F, C] and b [C], float64; one logit for two classes becomes two, the first of them 0."""
-    kernel = keras.ops.convert_to_numpy(head.kernel).astype(np.float64)
-    kernel = kernel.reshape(-1, kernel.shape[-1])
+    kernel = _dequantised(head) if head.quantization_mode else keras.ops.convert_to_numpy(head.kernel)
+    kernel = kernel.astype(np.float64).reshape(-1, kernel.shape[-1])
     classes = kernel.shape[1]
     bias = keras.ops.convert_to_numpy(head.bias).astype(np.float64) if head.use_bias else np.zeros(classes)
     if model.output_shape[1:] != (classes,):
@@ -141,6 +168,17 @@ def _class_weights(model: keras.Model, head: keras.layers.Layer) -> tuple[np.nda
     if classes == 1:
         kernel, bias = np.pad(kernel, [(0, 0), (1, 0)]), np.pad(bias, (1, 0))
     return kernel, bias
+
+
+def _dequantised(head: keras.layers.Layer) -> np.ndarray:
+    """Return the kernel of a quantised layer as it acts: its outputs for each feature alone, less those for none."""
+    features = head.input_spec.axes[-1]
+    positions = (1, 1) if isinstance(head, keras.layers.Conv2D) else ()
+    alone = np.eye(features, dtype=np.float32).reshape(features, *positions, features)
+    with without_activation(head):
+        outputs = head(np.concatenate([alone, np.zeros_like(alone[:1])]))
+    outputs = keras.ops.convert_to_numpy(outputs).reshape(features + 1, -1)
+    return outputs[:-1] - outputs[-1:]
 
 
 def _copy(model: keras.Model) -> keras.Model:

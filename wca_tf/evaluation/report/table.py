@@ -67,6 +67,8 @@ def _filled(*cells: str) -> tuple[str, ...]:
 
 def header(results: dict[str, Any]) -> str:
     """Return a line that says which images and which net the table is for."""
+    if results.get("net"):
+        return net_text(results) + " (accuracy in %)"
     what = f"{results['dataset']} {results['split']}, {results['num_examples']} images"
     training, model = results["training"], results["model"]
     if training:
@@ -74,6 +76,20 @@ def header(results: dict[str, Any]) -> str:
         what += f", epoch {model['epoch']} of {training['epochs']}"
         what += "" if model["training_complete"] else ", UNFINISHED"
     return what + " (accuracy in %)"
+
+
+def net_text(results: dict[str, Any]) -> str:
+    """Return what was found out about a model that is not of this package: in which form it was judged, on what."""
+    net, name = results["net"], results["model"]["name"]
+    low, high = net["pixel_range"]
+    parts = [f"pixels from {low:g} to {high:g}", net["outputs"]]
+    parts += [f"random layers {state}: {', '.join(names)}" for state, names in net["random_layers"].items() if names]
+    parts += [f"clean accuracy {percent(results['clean']['accuracy'])} %"]
+    images = f"{results['num_examples']} images"
+    if results["dataset"] != name:
+        images += f" of {results['dataset']}"
+    note = f". {net['note']}" if net["note"] else ""
+    return f"{name} ({net['class']}, {net['framework']}) on {images}: {'; '.join(parts)}{note}"
 
 
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
