@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from wca_tf.attacks import BallAttack, option
 from wca_tf.attacks.balls import BALLS
-from wca_tf.attacks.gradients import survival
+from wca_tf.attacks.gradients import score_images
 from wca_tf.core.seeds import fold_in, uniform_by_index
 
 
@@ -42,7 +42,7 @@ class SPSA(BallAttack):
         ball, images = BALLS[self.norm], batch.images
 
         def margin(points):
-            return survival(target, target.features(points), batch, fold_in(seed, 0), self.eot_samples).margin
+            return score_images(target, target.features(points), batch, fold_in(seed, 0), self.eot_samples).margin
 
         for step in tf.range(self.steps):
             estimate = tf.zeros_like(images)

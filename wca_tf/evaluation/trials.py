@@ -169,7 +169,8 @@ def check_attacks(target: AnyTarget, trials: list[Trial], examples: Examples) ->
 
 def _loaded(trials: list[Trial]) -> list[Trial]:
     """Return the trials with the nets that they transfer from. All radii of an attack share a net, and so a graph."""
-    attacks = {trial.attack: trial.attack.loaded() if trial.attack else None for trial in trials}
+    every = dict.fromkeys(trial.attack for trial in trials)
+    attacks = {attack: attack.loaded() if attack else None for attack in every}
     return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
 
 
