@@ -95,7 +95,8 @@ class WorstCase(BallAttack):
                     best = best.replace(rows, new.where(lower, previous))
             first += max(other_classes, 1)
             turn += restarts * max(other_classes, 1)
-        announce(turn, -in_play)
+        with tf.control_dependencies([best.p_correct]):  # the number in play is known before the last attack begins
+            announce(turn, -in_play)
         return worst
 
     def check_target(self, target: Target, images: tf.Tensor) -> None:
