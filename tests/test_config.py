@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from wca_tf.attacks import ATTACKS, parse_attack
+from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.errors import InputError
 from wca_tf.data.config import DataConfig
 from wca_tf.data.preflight import check_dataset_present
@@ -224,12 +225,24 @@ def test_a_wrong_radius_of_a_norm_is_refused(epsilons):
     with pytest.raises(InputError, match="--epsilons|a norm among"):
         EvaluateConfig(attacks="pgd,pgd:norm=l2", epsilons=epsilons)
     with pytest.raises(InputError, match="attacks of linf, received one of l2"):
-        EvaluateConfig(attacks="pgd", epsilons="l2:0.5")
+        EvaluateConfig(attacks="pgd:norm=linf", epsilons="l2:0.5")
+
+
+def test_an_attack_that_names_no_norm_takes_that_of_the_radius():
+    config = EvaluateConfig(epsilons=["l2:0.5", "0.1"])  # with the attacks by default
+    names = EvaluateConfig.attacks.split(",")
+    trials = [(trial.name, trial.norm, trial.epsilon) for trial in trials_of(config)]
+    assert trials == [
+        *((f"{name}:norm=l2", "l2", 0.5) for name in names),
+        *((name, "linf", 0.1) for name in names),
+    ]
+    with pytest.raises(InputError, match="attacks of linf, received one of l2"):  # an object's norm is the user's
+        EvaluateConfig(attacks=[ProjectedGradient()], epsilons="l2:0.5")
 
 
 def test_an_attack_whose_norm_has_no_radius_is_refused():
     with pytest.raises(InputError, match="expected a radius in linf for the attacks in linf, received l2:0.5"):
-        EvaluateConfig(attacks="pgd,pgd:norm=l2", epsilons="l2:0.5")
+        EvaluateConfig(attacks="pgd:norm=linf,pgd:norm=l2", epsilons="l2:0.5")
 
 
 def test_a_radius_in_l2_may_be_above_one():

@@ -298,6 +298,12 @@ class BallAttack(Attack):
 
     norm: str = option("linf", "the norm of the ball, whose radius is epsilon", choices=NORMS)
 
+    def in_norm(self, norm: str) -> BallAttack | None:
+        """Return the attack in a norm; `None` for an attack that names another norm, or that was made in Python."""
+        if norm == self.norm:
+            return self
+        return None if not self.text or ":norm=" in self.text else dataclasses.replace(self, norm=norm)
+
     def radius(self, epsilon: Any) -> float:
         return single_radius(epsilon, self.norm)
 

@@ -5,7 +5,7 @@ Every field is a flag of `bin/evaluate`. The help of the flag is in the field's 
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
@@ -99,20 +99,37 @@ class EvaluateConfig:
         """The radii, in order.
 
         Raises:
-            InputError: a radius is out of range, is given twice, or has a norm that no attack has; or an attack has a
-                norm for which no radius is given.
+            InputError: a radius is out of range, is given twice, or has a norm that no attack can have; or an attack
+                names a norm for which no radius is given.
         """
-        radii, norms = parse_radii(self.epsilons), norms_of(self.parsed_attacks)
+        radii = tuple(parse_radii(self.epsilons))
+        attacks = [attack for attack in self.parsed_attacks if isinstance(attack, BallAttack)]
+        norms = list(dict.fromkeys(attack.norm for attack in attacks))
         for radius in radii:
-            if norms and radius.norm not in (None, *norms):
+            if attacks and not (found := self._attacks_at(radius)):
                 raise InputError(f"expected radii for attacks of {' and '.join(norms)}, received one of {radius.norm}")
-            for norm in norms:
-                if radius.norm in (None, norm):
-                    check_within_images(radius.epsilon, norm, "--epsilons")
-        for norm in norms:
-            if not any(radius.norm in (None, norm) for radius in radii):
+            for attack in found if attacks else ():
+                check_within_images(radius.epsilon, attack.norm, "--epsilons")
+        for attack in attacks:
+            if not any(radius.norm is None or attack.in_norm(radius.norm) for radius in radii):
+                norm = attack.norm
                 raise InputError(f"expected a radius in {norm} for the attacks in {norm}, received {self.epsilons}")
-        return tuple(radii)
+        return radii
+
+    def attacks_with_radii(self) -> list[tuple[BallAttack, float]]:
+        """Return each attack at each radius, once each. An attack that names no norm takes that of the radius."""
+        found: dict[tuple[str, float], tuple[BallAttack, float]] = {}
+        for radius in self.parsed_radii:
+            for attack in self._attacks_at(radius):
+                found.setdefault((attack.name, radius.epsilon), (attack, radius.epsilon))
+        return list(found.values())
+
+    def _attacks_at(self, radius: Radius) -> list[BallAttack]:
+        """Return the attacks that meet a radius, in the norm that they have there."""
+        attacks = [attack for attack in self.parsed_attacks if isinstance(attack, BallAttack)]
+        if radius.norm is None:
+            return attacks
+        return [found for attack in attacks if (found := attack.in_norm(radius.norm))]
 
 
 def _text(item: Any) -> str:
@@ -120,8 +137,3 @@ def _text(item: Any) -> str:
     if not isinstance(item, str):
         raise InputError(f"expected attacks as text or as attack objects, received {item!r}")
     return item
-
-
-def norms_of(attacks: Iterable[Attack]) -> list[str]:
-    """Return the norms of the attacks that have a radius, each once, in order."""
-    return list(dict.fromkeys(attack.norm for attack in attacks if isinstance(attack, BallAttack)))

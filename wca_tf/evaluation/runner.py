@@ -22,6 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.attacks import Attack
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
@@ -30,7 +31,7 @@ from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
-from wca_tf.evaluation.config import EvaluateConfig, norms_of
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import (
     RECORDS,
     SCHEMA,
@@ -152,9 +153,11 @@ def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[Foun
     """
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
     target, found = _averaged(adapt(model), config), []
-    norms = norms_of(config.parsed_attacks) or [config.parsed_radii[0].norm or "linf"]
+    in_balls = config.attacks_with_radii()
+    norms = list(dict.fromkeys(attack.norm for attack, _ in in_balls)) or [config.parsed_radii[0].norm or "linf"]
     for norm in norms:
-        of_norm = [attack for attack in config.parsed_attacks if getattr(attack, "norm", norms[0]) == norm]
+        of_norm: list[Attack] = list({attack.name: attack for attack, _ in in_balls if attack.norm == norm}.values())
+        of_norm += [attack for attack in config.parsed_attacks if not attack.has_radius and norm == norms[0]]
         epsilon = max(radius.epsilon for radius in config.parsed_radii if radius.norm in (None, norm))
         found += find_planted_examples(target, of_norm, epsilon, examples, config.seed, norm)
     return found

@@ -75,12 +75,7 @@ class Attacks(Measure):
 
 def trials_of(config: EvaluateConfig) -> list[Trial]:
     """Return each attack at each radius of its norm, then the attacks without a radius, in the order given."""
-    trials = [
-        Trial(attack, radius.epsilon)
-        for radius in config.parsed_radii
-        for attack in config.parsed_attacks
-        if attack.has_radius and radius.norm in (None, Trial(attack, radius.epsilon).norm)
-    ]
+    trials = [Trial(attack, epsilon) for attack, epsilon in config.attacks_with_radii()]
     return trials + [Trial(attack, None) for attack in config.parsed_attacks if not attack.has_radius]
 
 
@@ -91,6 +86,7 @@ def trial_of(row: dict[str, Any], config: EvaluateConfig) -> Trial:
         InputError: an attack that is not known here, or whose module is not imported.
     """
     asked = {attack.name: attack for attack in config.parsed_attacks}  # an attack object may not be importable
+    asked |= {attack.name: attack for attack, _ in config.attacks_with_radii()}
     attack = asked.get(row["name"])
     if attack is None:
         check_imported([module_of(row["name"])], "results.json")

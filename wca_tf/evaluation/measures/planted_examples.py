@@ -25,7 +25,7 @@ from wca_tf.core.seeds import make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.distribution.progress import progress_bar
-from wca_tf.evaluation.config import EvaluateConfig, norms_of
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.criteria import NEEDED
 from wca_tf.evaluation.measures.measure import Evaluation, Measure
 from wca_tf.evaluation.measures.planted_net import PlantedNet, PlantingSite, Reach
@@ -128,7 +128,8 @@ def is_complete_for(stored: dict[str, Any], config: EvaluateConfig) -> bool:
     if (planted.get("norm"), planted.get("epsilon")) != checked_radius(config):
         return False
     tested = [each["attack"] for each in planted["attacks"]]
-    of_norm = [a for a in config.parsed_attacks if not isinstance(a, BallAttack) or a.norm == planted["norm"]]
+    of_norm: list[Attack] = [attack for attack, _ in config.attacks_with_radii() if attack.norm == planted["norm"]]
+    of_norm += [attack for attack in config.parsed_attacks if not attack.has_radius]
     return all(attack.name in tested for attack in of_norm)
 
 
@@ -140,7 +141,8 @@ def of_results(results: dict[str, Any]) -> list["FoundExamples"]:
 def checked_radius(config: EvaluateConfig) -> tuple[str, float]:
     """Return (norm, epsilon) of the checklist and the planted examples: the first radius above 0."""
     radius = next(radius for radius in config.parsed_radii if radius.epsilon > 0)
-    return radius.norm or (norms_of(config.parsed_attacks) or ["linf"])[0], radius.epsilon
+    norms = [attack.norm for attack, _ in config.attacks_with_radii()]
+    return radius.norm or (norms or ["linf"])[0], radius.epsilon
 
 
 def in_norm(name: str, norm: str, eot_samples: int) -> Attack:
