@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 
 # A folder imports from those before it (design, section 10).
-FOLDERS = ("core", "gaussian", "distribution", "data", "nets", "attacks", "defences", "runs")
+FOLDERS = ("core", "gaussian", "distribution", "data", "nets", "attacks", "defences", "runs", "keras_classes")
 FOLDERS += ("evaluation", "comparison", "experiments", "serving", "cli")
 # The report on a net's noise is made by the net, until it is a measure.
 EXCEPTION = ("wca_tf.defences.wca.net", "wca_tf.defences.wca.report")
@@ -136,6 +136,15 @@ def test_training_evaluation_and_commands_know_no_single_defence(arrows):
     for name, others in arrows.items():
         if in_folder(name, "runs", "evaluation", "comparison", "serving", "cli") and name != EXCEPTION[1]:
             assert not {each for each in others - common if each.startswith("wca_tf.defences.")}, name
+
+
+def test_one_import_registers_every_class_that_files_of_nets_name(modules, arrows):
+    registering = {name for name, (path, _) in modules.items() if "register_keras_serializable" in path.read_text()}
+    reached, todo = set(), ["wca_tf.keras_classes"]
+    while todo:
+        reached.add(name := todo.pop())
+        todo += arrows[name] - reached
+    assert registering <= reached
 
 
 def test_the_commands_alone_know_absl(modules):

@@ -222,11 +222,21 @@ def test_another_configuration_is_refused_by_flag_and_changes_nothing(
     assert contents(directory) == before
 
 
+def test_a_batch_of_more_images_than_there_are_is_a_batch_of_all(tmp_path, tiny_config, capsys):
+    many = dataclasses.replace(tiny_config, batch_size=1000, epochs=2)
+    train(many, tmp_path / "many")
+    assert "--batch_size=256: there are 256 images to train on" in capsys.readouterr().out
+    train(dataclasses.replace(many, batch_size=256), tmp_path / "all")
+    mine, its = (load_model(ModelDirectory(tmp_path / name).last).get_weights() for name in ("many", "all"))
+    for left, right in zip(mine, its, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert train(many, tmp_path / "many")["epoch"]  # the directory has the batch size that was asked for
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"defence": "wca:feature_dim=9"}, "feature_dim=9"),
-        ({"batch_size": 257}, "--batch_size of at most 256"),
         ({"validation_split": 1e-4}, "for validation"),
         ({"image_size": 11}, "12×12"),
         ({"dataset": "folder:absent"}, "absent"),

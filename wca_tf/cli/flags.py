@@ -146,7 +146,13 @@ def _show_help(usage: str, common: tuple[str, ...], details: str) -> None:
 
 def _parse(arguments: Sequence[str]) -> list[str]:
     try:
-        rest = flags.FLAGS(list(arguments))
+        # Windows begins text files with a byte order mark, which absl takes for a part of the first flag.
+        expanded = flags.FLAGS.read_flags_from_files(list(arguments), force_gnu=False)
+        marked = [argument.removeprefix("\ufeff") for argument in expanded]
+        kept = [
+            new for new, old in zip(marked, expanded, strict=True) if new == old or new.strip()[:1] not in ("", "#")
+        ]
+        rest = flags.FLAGS(kept)
     except SystemExit:
         sys.exit(0)  # absl's --helpxml and --help=true leave with 1
     except (flags.Error, OSError, ValueError) as error:

@@ -92,6 +92,8 @@ class Outputs:
             received = f"shape {tuple(outputs.shape)}"
             raise InputError(f"expected a net that returns logits [B, C] in one tensor, received {received}")
         values: np.ndarray = tf.cast(outputs, tf.float32).numpy()
+        if np.isneginf(values).any():
+            raise NonFiniteError("expected finite logits, received −inf: mask classes by a number such as -1e9")
         if not np.isfinite(values).all():
             raise NonFiniteError("expected finite logits, received NaN or Inf on a random, black or white image")
         return values

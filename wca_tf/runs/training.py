@@ -86,14 +86,23 @@ def _check_snapshots(directory: ModelDirectory, snapshots: Collection[int]) -> N
             raise InputError(f"{directory.path} has no net of epoch {epoch}, and is past it: name another --model_dir")
 
 
+def _fitting(config: TrainConfig, training: Examples, strategy: tf.distribute.Strategy | None = None) -> TrainConfig:
+    """Return the configuration with batches of no more images than there are, which the replicas can share."""
+    replicas = (strategy or tf.distribute.get_strategy()).num_replicas_in_sync
+    if len(training) < replicas:
+        raise InputError(f"expected {replicas} images to train on or more, one for each replica; got {len(training)}")
+    most = len(training) // replicas * replicas
+    return dataclasses.replace(config, batch_size=most) if most < config.batch_size else config
+
+
 def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection[int]) -> dict[str, float]:
     strategy = make_strategy(config.strategy)
     check_shares(strategy, config.batch_size, config.jit_compile)
     training, validation = load_examples(config, "train").split_validation(
         config.validation_split, config.seed, config.max_train_examples
     )
-    if len(training) < config.batch_size:
-        raise InputError(f"expected a --batch_size of at most {len(training)} images, received {config.batch_size}")
+    if (size := _fitting(config, training, strategy).batch_size) < config.batch_size:
+        print(f"--batch_size={size}: there are {len(training)} images to train on")
     flags = {name: value for name, value in dataclasses.asdict(config).items() if name not in (*NOT_COMPARED, *PATHS)}
     check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
     with strategy.scope():
@@ -190,7 +199,7 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
             )
         model.build((None, *shape))
     model.defence = config.defence
-    steps = max(1, config.epochs) * (len(training) // config.batch_size)
+    steps = max(1, config.epochs) * (len(training) // _fitting(config, training).batch_size)
     for layer in model.backbone.layers:
         if isinstance(layer, PatchWhitening):
             layer.adapt(model.normalised(to_float(tf.constant(training.images[:ADAPTED]))))
@@ -238,6 +247,7 @@ def _fit(
     strategy: tf.distribute.Strategy,
     snapshots: Collection[int],
 ) -> None:
+    config = _fitting(config, training)
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     _check_snapshots(directory, [epoch for epoch in snapshots if epoch <= first_epoch])

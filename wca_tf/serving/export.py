@@ -44,7 +44,7 @@ def export(
     export_dir: str | Path,
     *,
     image_shape: Sequence[int],
-    class_names: Sequence[str],
+    class_names: Sequence[str] | None = None,
     version: int = 1,
     max_image_pixels: int = ExportConfig.max_image_pixels,
     config: Mapping[str, Any] | None = None,
@@ -57,7 +57,7 @@ def export(
         model: a built net, trained or restored; it stays as it is.
         export_dir: the base directory that TF Serving watches; made when absent.
         image_shape: (H, W, channels) of the uint8 images to be served, channels 1 or 3.
-        class_names: a name for each class, in the order of the logits.
+        class_names: a name for each class, in the order of the logits; `None` for the numbers of the classes.
         version: the directory's name, a whole number of 1 or more.
         max_image_pixels: the largest number of pixels of a file in a request of `image_bytes`; a file of more is an
             error of that request.
@@ -72,6 +72,8 @@ def export(
         InputError: an argument is out of its range; weights are NaN or Inf; the version exists; another process is
             exporting to the same directory.
     """
+    if class_names is None:
+        class_names = tuple(map(str, range(model.num_classes)))
     shape = _check(model, image_shape, class_names, version)
     signatures = Signatures(model, shape, tuple(class_names), max_image_pixels)
     _check_noise_follows_seed(model, shape)

@@ -16,6 +16,10 @@ from wca_tf.gaussian.intervals import FEW_PARTS, Number, percent
 MAX_QUERIES = 1000
 NORM_NAMES = {"linf": "l∞", "l2": "l2"}
 UPPER_BOUND = "≤: an upper bound. More draws would choose better attacks for some images."
+ONE_STEP = (
+    "fgsm leaves less than pgd: the paper's ten steps of a tenth of epsilon, begun at random, end short of the corner "
+    "that one step reaches. Quote adaptive."
+)
 # The largest share of images without a useful gradient that does not stand beside the headline.
 FEW_USELESS = 0.05
 INSTEAD = {  # by whether the attack follows cross-entropy; a net that passes no gradient stops other attacks alone
@@ -98,7 +102,15 @@ def notes(results: dict[str, Any]) -> list[str]:
             f"The images were attacked in {min(parts)} part{'s' * (min(parts) != 1)} that share draws, fewer than "
             f"{FEW_PARTS}: intervals leave out some of the luck of these draws."
         )
+    if _one_step_beats_ten(results["attacks"]):
+        found.append(ONE_STEP)
     return found
+
+
+def _one_step_beats_ten(attacks: list[dict[str, Any]]) -> bool:
+    """Return whether FGSM leaves less than PGD at a radius, both as the paper has them."""
+    left = {(row["name"], *radius_of(row)): row["expected_accuracy"]["value"] for row in attacks}
+    return any(left[key] < left.get(("pgd", *key[1:]), 0.0) for key in left if key[0] == "fgsm")
 
 
 def radius_of(row: dict[str, Any]) -> tuple[str | None, float | None]:

@@ -1,0 +1,23 @@
+"""Import this module to read nets of this package by `keras.saving.load_model`: it registers their classes with Keras.
+
+`wca_tf.load_model` needs no import: it imports what a file names.
+"""
+
+import wca_tf.defences.adv_bnn.layers
+import wca_tf.defences.adv_bnn.net
+import wca_tf.defences.ctrw.net
+import wca_tf.defences.l2p.net
+import wca_tf.defences.pni.layers
+import wca_tf.defences.rfd.net
+import wca_tf.defences.se_snn.net
+import wca_tf.defences.smoothing.net
+import wca_tf.defences.wca.net
+import wca_tf.defences.wca_official.net
+import wca_tf.nets.backbones.airbench
+import wca_tf.nets.backbones.batch_normalization
+import wca_tf.nets.backbones.prelu
+import wca_tf.nets.bottleneck_net
+import wca_tf.nets.lipschitz_layers
+import wca_tf.nets.noise
+import wca_tf.nets.noisy_net
+import wca_tf.runs.optimizer  # noqa: F401 all of them for what they register
