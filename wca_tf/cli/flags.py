@@ -148,11 +148,7 @@ def _parse(arguments: Sequence[str]) -> list[str]:
     try:
         # Windows begins text files with a byte order mark, which absl takes for a part of the first flag.
         expanded = flags.FLAGS.read_flags_from_files(list(arguments), force_gnu=False)
-        marked = [argument.removeprefix("\ufeff") for argument in expanded]
-        kept = [
-            new for new, old in zip(marked, expanded, strict=True) if new == old or new.strip()[:1] not in ("", "#")
-        ]
-        rest = flags.FLAGS(kept)
+        rest = flags.FLAGS([text.removeprefix("\ufeff") for text in expanded if text[:2] not in ("\ufeff", "\ufeff#")])
     except SystemExit:
         sys.exit(0)  # absl's --helpxml and --help=true leave with 1
     except (flags.Error, OSError, ValueError) as error:

@@ -133,7 +133,7 @@ class KerasNet:
         self.images = probe_images(self.image_shape)
         explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []
         random = [layer.name for layer in _random_layers(model)]
-        self.random_on = random if training else [name for name in random if name in explicit]
+        self.random_on = [name for name in random if training or (training is None and name in explicit)]
         self.random_off = [name for name in random if name not in self.random_on]
         if self.own:
             self.outputs = "logits"
@@ -187,7 +187,8 @@ class KerasNet:
     def check_pixels(self, images: np.ndarray, labels: np.ndarray) -> str:
         """Do what `check_pixels` of this module says; the answer is kept."""
         if self._range_note is None:
-            self._range_note = better_range(self._predict, self._advice, images, labels)
+            noisy = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is None
+            self._range_note = better_range(self._predict, self._advice, images, labels, noisy)
         return self._range_note
 
     def _advice(self, low: float, high: float) -> str:

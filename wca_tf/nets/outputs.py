@@ -47,7 +47,7 @@ class Outputs:
         self._operations = operations_of(model) if isinstance(model, keras.Model) else []
         self._last = last_operation(model) if isinstance(model, keras.Model) else None
         linear = getattr(self._last, "activation", None) is keras.activations.linear
-        self.known = kind == "logits" or linear
+        self.known = kind == "logits" or linear or (self._last is not None and _has(self._last, "relu"))
         values = self._values(outputs)
         self.num_classes = max(values.shape[1], 2)
         single = values.shape[1] == 1

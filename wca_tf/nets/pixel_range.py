@@ -33,6 +33,7 @@ def better_range(
     advice: Callable[[float, float], str],
     images: np.ndarray,
     labels: np.ndarray,
+    noisy: bool = False,
 ) -> str:
     """Return a note that says what could not be measured; raise InputError where another range answers better.
 
@@ -44,6 +45,8 @@ def better_range(
         advice: (low, high) -> what to do where this range is better.
         images: [N, H, W, channels], in [0, 1].
         labels: [N].
+        noisy: whether the answers have noise. It vanishes beside larger pixels, where the net may answer better for it
+            alone. Then only a net that answers by chance with pixels from 0 to 1 is an error.
     """
     right: dict[PixelRange, list[bool]] = {pixel_range: [] for pixel_range in RANGES}
     chosen = np.random.default_rng(0).permutation(len(images))[:MOST_IMAGES]  # sets may be sorted by class
@@ -59,7 +62,7 @@ def better_range(
             wins, losses = _differences(right[pixel_range], right[UNIT])
             higher += [pixel_range] * (_sign_test(wins, losses) < level)
             lower.append(_sign_test(losses, wins) < level)
-        if higher:
+        if higher and not (noisy and _is_above_chance(right[UNIT], labels)):
             best = max(higher, key=lambda each: sum(right[each]))
             raise InputError(f"{_message(best, right)}: {advice(*best)}")
         if all(lower) or end >= len(chosen):
@@ -67,6 +70,12 @@ def better_range(
     if 0.5 ** len(chosen) >= level:
         return f"{len(chosen)} images are too few to measure which pixels the net takes: [0, 1] is assumed"
     return ""
+
+
+def _is_above_chance(right: list[bool], labels: np.ndarray) -> bool:
+    """Return whether more images are right than a constant answer gets, by two standard errors."""
+    share = np.bincount(labels).max() / len(labels)
+    return bool(np.mean(right) > share + 2 * math.sqrt(share * (1 - share) / len(right)))
 
 
 def _differences(left: list[bool], right: list[bool]) -> tuple[int, int]:

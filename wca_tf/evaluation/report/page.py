@@ -18,6 +18,7 @@ from wca_tf.evaluation.measures.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
 from wca_tf.evaluation.report.sections import ReportSection
+from wca_tf.evaluation.report.table import net_text
 from wca_tf.gaussian.intervals import distance_text, percent
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -135,6 +136,7 @@ def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
         "num_classes": len(examples.class_names),
         "image_shape": " × ".join(map(str, examples.image_shape)),
         "adversary": _adversary_text(training) if training else "",
+        "net": net_text(results) if results.get("net") else "",
         "train_command": commands.train_command(results),
         "evaluate_commands": commands.evaluate_commands(results),
     }
