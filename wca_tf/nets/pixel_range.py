@@ -12,7 +12,7 @@ PixelRange = tuple[float, float]
 UNIT: PixelRange = (0.0, 1.0)
 RANGES: tuple[PixelRange, ...] = (UNIT, (0.0, 255.0), (-1.0, 1.0))
 MOST_IMAGES = 256
-LOOKS = (16, 32, 64, 128, 256)  # the numbers of images after which the accuracies are compared
+LOOKS = (32, 64, 128, 256)  # the numbers of images after which the accuracies are compared
 WRONG = 1e-4  # the largest probability of an error about a net that answers equally well in all ranges
 BATCH = 32
 
