@@ -51,6 +51,7 @@ from wca_tf.evaluation.outcomes import per_example_arrays
 from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.report.table import net_text
 from wca_tf.evaluation.trials import Settings
+from wca_tf.nets import passes
 from wca_tf.nets.adapter import adapt, check_pixels
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
@@ -263,11 +264,14 @@ def _evaluate(
     with files.exclusive_directory(report):
         evaluation = dataclasses.replace(evaluation, stored=stored_results(report, identity, every) or {})
         files.write_json(report / "evaluation.json", identity)
+        raised = passes.read(passes.RAISED)
         for measure in every:
             evaluation.results.update(_measured(measure, evaluation))
             if measure.keys == Clean.keys and described.get("net"):
                 print(net_text({**identity, **described, **evaluation.results, "num_examples": len(examples)}))
         header = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
+        if header.get("net"):
+            header["net"] = {**header["net"], "raised_probabilities": passes.read(passes.RAISED) - raised}
         seconds = round(sum(outcome.seconds for outcome in evaluation.outcomes), 1)
         results = {**header, "versions": versions(), "seconds": seconds, **evaluation.results}
         _write(evaluation, results, every)

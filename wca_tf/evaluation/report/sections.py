@@ -102,6 +102,11 @@ def notes(results: dict[str, Any]) -> list[str]:
             f"The images were attacked in {min(parts)} part{'s' * (min(parts) != 1)} that share draws, fewer than "
             f"{FEW_PARTS}: intervals leave out some of the luck of these draws."
         )
+    if raised := (results.get("net") or {}).get("raised_probabilities"):
+        found.append(
+            f"The net answered with a probability of 0 {raised:,} times. Its logarithm is that of the smallest normal "
+            "float, and has no gradient: give a model that returns logits."
+        )
     if _one_step_beats_ten(results["attacks"]):
         found.append(ONE_STEP)
     return found

@@ -1,0 +1,270 @@
+"""KerasNet: a Keras classifier probed once, for what it takes, what it returns, and what in it is random."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from wca_tf.core.errors import InputError
+from wca_tf.core.keras_graph import all_layers, answer, called_with_training
+from wca_tf.core.seeds import fold_in, make_seed
+from wca_tf.data.batches import to_float
+from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, probe_images
+from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.noise import noise_layers_of
+from wca_tf.nets.outputs import Outputs
+from wca_tf.nets.pixel_range import UNIT, PixelRange, better_range, check_range
+from wca_tf.nets.sampled_target import SampledTarget, in_float32
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, calls_agree
+
+Answer = Callable[[tf.Tensor], tf.Tensor]
+
+
+class KerasNet:
+    """A Keras classifier, or a function of images, probed once.
+
+    Attributes:
+        target: the net for attacks.
+        pixel_range: the pixels that the net gets.
+        random_on, random_off: the names of its layers that are random, as far as Keras tells.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        image_shape: tuple[int, ...] | None,
+        pixel_range: PixelRange | None,
+        outputs: str | None,
+        output: int | str | None,
+        training: bool | None,
+    ) -> None:
+        check_model(model)
+        self.model, self.own, self.training = model, isinstance(model, StochasticClassifier), training
+        self.output = output
+        if self.own and pixel_range is not None:
+            raise InputError("expected no pixel_range for a net of this package: it has pixel_mean and pixel_std")
+        self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
+        self._range_note: str | None = None if pixel_range is None else ""
+        self.image_shape = _image_shape(model.backbone if self.own else model, image_shape)
+        self.images = probe_images(self.image_shape)
+        explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []
+        random = [layer.name for layer in _random_layers(model)]
+        self.random_on = [name for name in random if training or (training is None and name in explicit)]
+        self.random_off = [name for name in random if name not in self.random_on]
+        if self.own:
+            self.outputs = "logits"
+            logits, target = self._following_seeds(model.logits), model.target()
+            known, self.random_on, self.random_off = True, [], []
+        else:
+            if noise_layers_of(model) if isinstance(model, keras.Model) else ():
+                raise InputError("expected layers of noise in a NoisyNet, which draws for them; found in another model")
+            found = Outputs(model, self._first_answer(), self._seeded_answer, outputs)
+            self.outputs, known, self._logits = found.text, found.known, found.logits
+            net = in_float32(lambda images: self._logits(lambda: self.answer(images)))
+            logits = self._following_seeds(lambda images, _: net(images))
+            target = GaussianLogitsTarget(net, tf.identity, tf.zeros([found.num_classes, 1]))
+        draws = self._moves_a_stream(lambda: target.logits(target.features(self.images), make_seed(0), 1))
+        # A call without a seed would move the streams of the net: the check is of calls that follow seeds.
+        alike = check_answers(SampledTarget(logits) if draws else target, self.images, known)
+        if draws or not alike:
+            target = SampledTarget(logits, noise_free_logits=None if self.own else self._without_noise())
+        if self.own and isinstance(target, SampledTarget):  # beside larger pixels its noise would vanish
+            self._range_note = ""
+        mark_checked(target, self.image_shape)
+        target.net = self
+        self.target: AnyTarget = target
+
+    def answer(self, images: tf.Tensor, pixel_range: PixelRange | None = None, training: bool | None = None) -> Any:
+        """Return the chosen output of the model for images in [0, 1], as the model has it."""
+        low, high = pixel_range or self.pixel_range
+        if (low, high) != UNIT:
+            images = images * (high - low) + low
+        if not isinstance(self.model, keras.Model):
+            return _chosen(self.model(images), self)
+        if len(self.model_input_shape()) == 3:
+            images = tf.squeeze(images, axis=-1)
+        return _chosen(answer(self.model, images, self.training if training is None else training), self)
+
+    def model_input_shape(self) -> tuple[Any, ...]:
+        """Return the shape that the model takes, (B, H, W) or (B, H, W, channels); 4 unknown sizes where it is open."""
+        return tuple(getattr(self.model, "input_shape", None) or (None,) * 4)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was decided, for results.json."""
+        return {
+            "class": type(self.model).__name__ if isinstance(self.model, keras.Model) else "a function",
+            "framework": "Keras" if isinstance(self.model, keras.Model) else "TensorFlow",
+            "pixel_range": list(self.pixel_range),
+            "outputs": self.outputs,
+            "random_layers": {"on": self.random_on, "off": self.random_off},
+            "note": self._range_note or "",
+        }
+
+    def check_pixels(self, images: np.ndarray, labels: np.ndarray) -> str:
+        """Do what `check_pixels` of this module says; the answer is kept."""
+        if self._range_note is None:
+            noisy = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is None
+            self._range_note = better_range(self._predict, self._advice, images, labels, noisy)
+        return self._range_note
+
+    def _advice(self, low: float, high: float) -> str:
+        """Return what to do where pixels from `low` to `high` are those that the net wants."""
+        if self.own:
+            scale = "1 / 255" if high == 255 else f"{1 / (high - low):g}"
+            return f"build it with pixel_mean=({-low / (high - low):g},), pixel_std=({scale},)"
+        return f"give pixel_range=({low:g}, {high:g})"
+
+    def _predict(self, images: np.ndarray, pixel_range: PixelRange) -> np.ndarray:
+        """Return the classes [N] of images by the net without its noise, else under the same draws for every range."""
+        if self.own:
+            low, high = pixel_range
+            return np.argmax(self.model.noise_free_logits(to_float(tf.constant(images)) * (high - low) + low), axis=1)
+        without = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is not None
+        for number, stream in enumerate(self._streams()):
+            stream.assign(tf.bitcast(fold_in(make_seed(0), number), tf.uint32))
+        outputs = self._logits(
+            lambda: self.answer(to_float(tf.constant(images)), pixel_range, False if without else None)
+        )
+        return np.argmax(outputs, axis=1)
+
+    def _first_answer(self) -> Any:
+        """Return the outputs for the probe, float32.
+
+        Raises:
+            InputError: a call changes weights, such as the statistics of batch normalisation. They are restored.
+        """
+        if not isinstance(self.model, keras.Model):
+            return self._seeded_answer()
+        self.model(self.images_for_model(), training=False)  # makes the weights and generators of a net not yet built
+        weights = [each for each in self.model.non_trainable_weights if keras.backend.is_float_dtype(each.dtype)]
+        before = [weight.numpy() for weight in weights]
+        outputs = self._seeded_answer()
+        both = zip(weights, before, strict=True)
+        changed = [(weight, old) for weight, old in both if not np.array_equal(weight.numpy(), old, equal_nan=True)]
+        for weight, old in changed:
+            weight.assign(old)
+        if changed:
+            raise InputError(
+                "expected a net that does not learn from the images it answers, received one whose calls change "
+                f"{changed[0][0].path!r}: is batch normalisation called with training=True?"
+            )
+        return outputs
+
+    def images_for_model(self) -> tf.Tensor:
+        """Return the probe as the model takes it."""
+        low, high = self.pixel_range
+        images = self.images * (high - low) + low
+        return tf.squeeze(images, axis=-1) if len(self.model_input_shape()) == 3 else images
+
+    def _seeded_answer(self) -> Any:
+        """Return the outputs for the probe, under the same draws of the model's random generators at every call."""
+        for number, stream in enumerate(self._streams()):
+            stream.assign(tf.bitcast(fold_in(make_seed(0), number), tf.uint32))
+        return self.answer(self.images)
+
+    def _without_noise(self) -> Answer | None:
+        """Return images -> logits [B, C] of the model without its noise; `None` where that is not known."""
+        if not isinstance(self.model, keras.Model):
+            return None
+        without = in_float32(lambda images: self._logits(lambda: self.answer(images, training=False)))
+        call = functools.partial(without, self.images)
+        return without if not self._moves_a_stream(call) and calls_agree(call, *PROBE_TOLERANCE) else None
+
+    def _streams(self) -> list[Any]:
+        """Return the states of the model's random generators."""
+        return [each for each in getattr(self.model, "variables", ()) if each.path.endswith("seed_generator_state")]
+
+    def _following_seeds(
+        self, logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        """Return (images, seed) -> logits whose seed also sets the states of the model's random generators."""
+        streams = self._streams()
+
+        def seeded(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+            for number, stream in enumerate(streams):
+                stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
+            return logits(images, seed)
+
+        return seeded
+
+    def _moves_a_stream(self, call: Callable[[], Any]) -> bool:
+        """Return whether a call draws from the model's random generators."""
+        before = [stream.numpy() for stream in self._streams()]
+        call()
+        return any((stream.numpy() != old).any() for stream, old in zip(self._streams(), before, strict=True))
+
+
+def check_model(model: Any) -> None:
+    """Raise InputError unless this is a Keras model with one input, or a function, in the framework of this package."""
+    if keras.config.backend() != "tensorflow":
+        received = keras.config.backend()
+        raise InputError(f"set KERAS_BACKEND=tensorflow before importing keras: received {received}")
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    if not isinstance(model, keras.Model):
+        if kind.split(".")[0] in ("torch", "tf_keras", "jax", "flax") or not callable(model):
+            raise InputError(f"expected a Keras 3 model, a function of images or a target, received {kind}")
+        return
+    if (count := len(getattr(model, "inputs", None) or [None])) != 1:
+        raise InputError(f"expected a net with one input, received one with {count}")
+    inputs = getattr(model, "inputs", None)
+    if inputs and not keras.backend.is_float_dtype(inputs[0].dtype):  # Keras would round images in [0, 1]
+        raise InputError(
+            f"expected a net of float images, received one that takes {inputs[0].dtype}, through which no gradient "
+            "passes: build it with a float input"
+        )
+
+
+def _chosen(outputs: Any, net: KerasNet) -> Any:
+    """Return the output that the user has chosen, or the only one."""
+    named = outputs if isinstance(outputs, dict) else None
+    several = list(named.values()) if named else outputs if isinstance(outputs, list | tuple) else None
+    if several is None:
+        return outputs
+    names = list(named) if named else list(getattr(net.model, "output_names", ()) or range(len(several)))
+    if net.output is None:
+        if len(several) == 1:
+            return several[0]
+        raise InputError(
+            f"expected a net with one output, received one with {len(several)}: choose by output=, of "
+            + ", ".join(f"{number} ({name!r})" for number, name in enumerate(names))
+        )
+    place = names.index(net.output) if net.output in names else net.output
+    if not isinstance(place, int) or not 0 <= place < len(several):
+        raise InputError(f"expected an output among {', '.join(map(str, names))}, received {net.output!r}")
+    return several[place]
+
+
+def _random_layers(model: Any) -> list[Any]:
+    """Return the layers of a Keras model that have a random generator of Keras's."""
+    layers = all_layers(model) if isinstance(model, keras.Model) else []
+    return [
+        layer
+        for layer in layers
+        if any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
+        and not isinstance(layer, keras.Model)
+        and getattr(layer, "rate", 1) != 0
+    ]
+
+
+def _image_shape(model: Any, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return (H, W, channels) of the images that a net takes; `given` where it takes any size."""
+    known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
+    shape = known if given is None else tuple(given)
+    if len(known) == 2:  # a net of grey images [B, H, W]
+        known, shape = (*known, 1), shape if len(shape) == 3 else (*shape, 1)
+    if given is None and None in shape:
+        raise InputError("expected image_shape=(H, W, channels) for a net that takes images of any size")
+    fits = len(known) == len(shape) == 3 and all(k in (None, s) for k, s in zip(known, shape, strict=True))
+    if not fits:
+        advice = ""
+        if len(known) == 1 and known[0]:
+            advice = ": put keras.layers.Flatten() before it"
+        elif len(known) == 3 and sorted(map(str, known)) == sorted(map(str, shape)):
+            advice = ": channels_first? Put keras.layers.Permute((3, 1, 2)) before it"
+        raise InputError(
+            f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}{advice}"
+        )
+    return shape
