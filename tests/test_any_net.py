@@ -350,7 +350,7 @@ def test_images_and_labels_of_every_kind_have_the_same_accuracy(kind):
 
 
 REFUSED_DATA = {
-    "255 in floats": (lambda x, y: (255 * x, y), "give them as uint8, or divide by 255"),
+    "dark images in floats": (lambda x, y: (100 * x, y), "give them as uint8, or divide by 255"),
     "no labels": (lambda x, y: (x, None), "expected labels, or a tf.data.Dataset"),
     "a set without batches": (lambda x, y: (tf.data.Dataset.from_tensor_slices((x[..., 0], y)), None), "batch"),
     "a set of images alone": (lambda x, y: (tf.data.Dataset.from_tensor_slices(x).batch(9), None), "one element"),
@@ -380,6 +380,19 @@ def test_a_binary_net_has_the_accuracy_of_its_owner(last):
     report = wca_tf.evaluate(model, images, (labels > 4).astype(np.float32), attacks="fgsm", epsilons=0.05)
     assert report["clean"]["accuracy"]["value"] == pytest.approx(owners, abs=1e-6) and owners > 0.8
     assert report["attacks"][0]["expected_accuracy"]["value"] < owners
+
+
+@pytest.mark.parametrize("form", ["array", pytest.param("tf.data", marks=pytest.mark.slow)])
+def test_float_images_up_to_255_are_those_that_the_model_takes(form):
+    """As image_dataset_from_directory has them, for a model that rescales."""
+    model, (images, labels) = KINDS["Rescaling"][0](), test_images()
+    owners, data = model.evaluate(255 * images, labels, verbose=0)[1], (255 * images, labels)
+    given = data if form == "array" else (tf.data.Dataset.from_tensor_slices(data).batch(50),)
+    report = wca_tf.evaluate(model, *given, attacks="fgsm", epsilons=8 / 255)
+    assert report["clean"]["accuracy"]["value"] == pytest.approx(owners) and report["net"]["pixel_range"] == [0, 255]
+    result = wca_tf.parse_attack("fgsm")(model, *given, epsilon=8 / 255)
+    left = report["attacks"][0]["expected_accuracy"]["value"]
+    assert result.probability_correct.mean() == pytest.approx(left, abs=0.01) and result.images.max() <= 1
 
 
 def test_one_output_of_several_is_chosen_by_its_name_or_number():

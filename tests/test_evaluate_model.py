@@ -448,7 +448,7 @@ REFUSED = {
     "a radius that overflows": ({"attacks": "pgd:norm=l2", "epsilons": "1e30"}, "at most 10,000"),
     "no images": ({"images": lambda: some_images()[:0], "labels": lambda: some_labels()[:0]}, "with pixels"),
     "flat images": ({"images": lambda: some_images().reshape(30, -1)}, r"\[N, H, W, channels\]"),
-    "images up to 255": ({"images": lambda: some_images() * 255}, r"\[0, 1\]"),
+    "images up to 2": ({"images": lambda: some_images() * 2}, r"\[0, 1\]"),
     "images that are NaN": ({"images": lambda: np.full_like(some_images(), np.nan)}, "NaN"),
     "images of another size": ({"images": lambda: np.zeros((30, 9, 9, 1), np.float32)}, "9, 9, 1"),
     "dlr of two classes": (

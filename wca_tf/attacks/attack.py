@@ -130,8 +130,8 @@ class Attack(abc.ABC):
         """
         from wca_tf.nets.adapter import adapted, check_pixels  # its classes derive from Keras's: it loads TensorFlow
 
-        images, labels = as_attackable(images, labels)
-        target = adapted(model, tuple(images.shape[1:]))
+        images, labels, options = as_attackable(model, images, labels)
+        target = adapted(model, tuple(images.shape[1:]), **options)
         indices = np.arange(len(images)) if indices is None else indices
         check_inputs(images, labels, np.asarray(indices))
         check_pixels(target, images.numpy(), labels)

@@ -8,6 +8,8 @@ from typing import Any
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np
 
+BRIGHT = 128  # of 255
+
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
@@ -108,6 +110,17 @@ def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
     if images.ndim == 3 and labels.ndim:  # grey images, as Keras's MNIST has them
         images = images[..., np.newaxis]
     return images, _whole_labels(labels)
+
+
+def in_unit_range(images: np.ndarray) -> tuple[np.ndarray, tuple[float, float] | None]:
+    """Return float images up to 255 as images up to 1, and (0, 255), the pixels that their net takes; others as they are.
+
+    Only images with a pixel of 128 or more count: darker ones may be of another mistake.
+    """
+    floats = images.dtype == np.float32 and images.size > 0
+    if floats and images.min() >= 0 and BRIGHT <= images.max() <= 255:
+        return images / np.float32(255), (0.0, 255.0)
+    return images, None
 
 
 def _gathered(batches: Any) -> tuple[np.ndarray, np.ndarray]:

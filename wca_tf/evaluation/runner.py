@@ -27,7 +27,7 @@ from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
-from wca_tf.data.examples import Examples, as_arrays, check_images
+from wca_tf.data.examples import Examples, as_arrays, check_images, in_unit_range
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
@@ -195,6 +195,9 @@ def evaluate_model(
         InputError: images, labels or the model cannot be used, or the report directory belongs to another evaluation.
     """
     images, labels = as_arrays(images, labels)
+    if isinstance(model, keras.Model) and not isinstance(model, StochasticClassifier):
+        images, its_range = in_unit_range(images)  # a model gets the pixels that its owner has
+        net_options = {**net_options, "pixel_range": net_options.get("pixel_range") or its_range}
     check_images(images)
     name = name or "model"
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
