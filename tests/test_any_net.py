@@ -218,7 +218,7 @@ def accuracy(model, **options):
 QUICK = ("a dense net", "/ 255.0", "ops.softmax", "augmentation, functional", "subclassed, / 255.0, softmax")
 
 
-@pytest.mark.parametrize("kind", cases(KINDS, *QUICK, "an ensemble of softmaxes", "quantised"))
+@pytest.mark.parametrize("kind", cases(KINDS, *QUICK, "an ensemble of softmaxes"))
 def test_the_clean_accuracy_is_that_of_the_owner(kind):
     make, options, scale = KINDS[kind]
     model, (images, labels) = make(), test_images()

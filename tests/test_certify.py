@@ -441,7 +441,7 @@ def test_a_net_that_trained_in_bfloat16_is_certified_as_it_answers_in_float32(tm
         (["--model_dir=absent", "--radii=0.3"], "absent"),
         (["--model_dir=absent", "--radii=0.3,l2:0.3"], "--radii once"),
         (["--model_dir=absent", "--radii=linf:2"], "--radii in linf"),
-        (["--model_dir=absent", "--radii=0.3", "--attacks=pgd"], "linf"),
+        (["--model_dir=absent", "--radii=0.3", "--attacks=pgd:norm=linf"], "linf"),
     ],
 )
 def test_a_wrong_command_ends_at_once_with_one_line(fails_in_one_line, tmp_path, arguments, told):

@@ -44,7 +44,7 @@ def test_a_wrong_training_command_ends_at_once_with_one_line(fails_in_one_line, 
         ("--model_dir=m --attacks=pdg", "pdg"),
         ("--model_dir=m --attacks=pgd:steps=0", "steps"),
         ("--model_dir=m --attacks=", "--attacks"),
-        ("--model_dir=m --attacks=pgd --epsilons=l2:0.5", "for attacks of linf"),
+        ("--model_dir=m --attacks=pgd:norm=linf --epsilons=l2:0.5", "for attacks of linf"),
         ("--model_dir=m --attacks=z_margin:norm=l1", "l1"),
         ("--model_dir=m --attacks=cw:norm=linf", "norm=linf"),
         ("--model_dir=m --attacks=n_pixel:norm=linf", "norm=linf"),
@@ -233,5 +233,5 @@ def test_a_terminal_without_greek_letters_gets_question_marks(command_environmen
 
 
 def test_certify_refuses_attacks_of_another_norm_without_naming_a_flag_it_lacks(fails_in_one_line, tmp_path):
-    told = fails_in_one_line(tmp_path, "certify", "--model_dir=m", "--radii=0.1", "--attacks=pgd")
+    told = fails_in_one_line(tmp_path, "certify", "--model_dir=m", "--radii=0.1", "--attacks=pgd:norm=linf")
     assert "radii for attacks of linf, received one of l2" in told and "--epsilons" not in told

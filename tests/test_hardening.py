@@ -159,6 +159,7 @@ def test_a_hardened_net_starts_with_independent_unit_noise_and_learns_it(covaria
 
 @pytest.mark.parametrize("covariance", ["none", "isotropic"])
 def test_a_net_that_rescales_bytes_itself_can_be_attacked_once_it_is_hardened(covariance):
+    keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input(SHAPE), layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(3)])
     model.layers[-1].bias.assign([0.0, 0.1, -0.1])
     images, _ = toy_data(200)

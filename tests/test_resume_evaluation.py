@@ -343,7 +343,7 @@ def started(tmp_path):
     return evaluate_model(dense_net(), test.images, test.labels, SMALL, tmp_path / "report"), tmp_path / "report"
 
 
-def go_on(directory, model=None, images=None, labels=None, name="keras model", **changes):
+def go_on(directory, model=None, images=None, labels=None, name="model", **changes):
     _, test = digits()
     return evaluate_model(
         dense_net() if model is None else model,

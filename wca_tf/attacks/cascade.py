@@ -79,8 +79,8 @@ class WorstCase(BallAttack):
         for member, restarts, other_classes in self.stages(target):
             for time in tf.range(restarts * max(other_classes, 1)):
                 in_play_before, in_play = in_play, tf.math.count_nonzero(best.p_correct > self.stop_at, dtype=tf.int32)
-                announce(turn + time, in_play - in_play_before)
-                rows = active_rows(target, best.p_correct > self.stop_at)
+                with tf.control_dependencies(announce(turn + time, in_play - in_play_before)):
+                    rows = active_rows(target, best.p_correct > self.stop_at)
                 if tf.size(rows) > 0:
                     part, part_seed = batch.take(rows), fold_in(seed, first + time // restarts, time % restarts)
                     aimed = part

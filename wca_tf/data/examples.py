@@ -113,7 +113,7 @@ def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_unit_range(images: np.ndarray) -> tuple[np.ndarray, tuple[float, float] | None]:
-    """Return float images up to 255 as images up to 1, and (0, 255), the pixels that their net takes; others as they are.
+    """Return float images up to 255 as images up to 1, with (0, 255), the pixels that their net takes; others as is.
 
     Only images with a pixel of 128 or more count: darker ones may be of another mistake.
     """

@@ -67,10 +67,10 @@ def add(name: str, amount: tf.Tensor) -> tf.Operation | None:
         return tf.raw_ops.AssignAddVariableOp(resource=_counter(name), value=tf.cast(amount, tf.int64))
 
 
-def assign(name: str, value: int | tf.Tensor) -> None:
-    """Set a counter, from inside a graph or outside."""
+def assign(name: str, value: int | tf.Tensor) -> tf.Operation | None:
+    """Set a counter, from inside a graph, whose operation is the result, or outside."""
     with tf.device("CPU:0"):
-        tf.raw_ops.AssignVariableOp(resource=_counter(name), value=tf.cast(value, tf.int64))
+        return tf.raw_ops.AssignVariableOp(resource=_counter(name), value=tf.cast(value, tf.int64))
 
 
 def _counter(name: str) -> tf.Tensor:
@@ -102,15 +102,18 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
     return trace
 
 
-def announce(turn: int | tf.Tensor, more: tf.Tensor) -> None:
+def announce(turn: int | tf.Tensor, more: tf.Tensor) -> list[tf.Operation]:
     """Say, in a graph that counts, which attack of a cascade begins, and how many images more than before are in play.
 
     Replicas add their images: one's value would replace another's.
+
+    Returns:
+        The operations that the attack waits for: a graph would run them at any time, also when the attack is over.
     """
-    if _tracing.counts:
-        with tf.control_dependencies([more]):  # a graph would run what waits for nothing at its start
-            assign(TURN, turn)
-        add(IN_PLAY, more)
+    if not _tracing.counts:
+        return []
+    with tf.control_dependencies([more]):  # a graph would run what waits for nothing at its start
+        return [assign(TURN, turn), add(IN_PLAY, more)]
 
 
 def counted(
