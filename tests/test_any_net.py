@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 import subprocess
 import sys
 
@@ -337,6 +338,7 @@ DATA = {
     "grey images without channels": lambda x, y: (x[..., 0], y),
     "tf.data": lambda x, y: (tf.data.Dataset.from_tensor_slices((x, y)).batch(64), None),
     "tf.data, one-hot": lambda x, y: (tf.data.Dataset.from_tensor_slices((x, np.eye(10)[y])).batch(64), None),
+    "int64": lambda x, y: (np.round(255 * x).astype(np.int64), y),
     "lists": lambda x, y: (x.tolist(), y.tolist()),
 }
 
@@ -485,7 +487,7 @@ def test_few_images_are_no_error_but_a_note(count):
     model = trained(sequential(layers.Rescaling(1 / 255)), 255)
     images, labels = test_images()
     report = wca_tf.evaluate(model, images[:count], labels[:count], attacks="fgsm", epsilons=0.01)
-    assert report["net"]["note"].startswith(f"{count} images are too few to measure")
+    assert re.search(f"^{count} images are too few to measure|which is not sure", report["net"]["note"])
 
 
 @pytest.mark.slow
@@ -499,6 +501,74 @@ def test_nets_of_this_package_with_noise_raise_no_false_alarm():
         net.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         net.fit(np.pad(training.images, around), training.labels, epochs=3, batch_size=50, verbose=0)
         wca_tf.parse_attack("fgsm:eot_samples=1")(net, images, labels)
+
+
+def test_evidence_that_is_not_sure_is_a_note_and_is_measured_again():
+    """18 images, of which one is right in both ranges; an attack on them must not stop the check of more images."""
+    model, (images, labels) = KINDS["Rescaling"][0](), test_images()
+    with pytest.warns(UserWarning, match="which is not sure|too few images|are too few"):
+        wca_tf.parse_attack("fgsm")(model, images[:12], labels[:12])
+    with pytest.raises(InputError, match=r"give pixel_range=\(0, 255\)"):
+        wca_tf.parse_attack("fgsm")(model, images, labels)
+    adapted = adapt(model, pixel_range=(0, 255))  # as the message says
+    assert wca_tf.parse_attack("fgsm")(adapted, images, labels, 0.0).success.mean() < 0.3
+
+    def predict(some, pixel_range):
+        """Eight of 64 images that only pixels up to 255 get right: too few to be sure."""
+        return (np.arange(len(some)) % 32 < (5 if pixel_range[1] == 255 else 1)).astype(int)
+
+    note, sure = better_range(predict, lambda low, high: "try it", np.zeros((64, 1, 1, 1)), np.ones(64, int))
+    assert "which is not sure. If these are its pixels, try it" in note and not sure
+
+
+def test_the_range_that_the_owner_gives_is_kept():
+    """Of images that are all answered wrongly, another range gets some right."""
+    model, (images, labels) = dense(), test_images()
+    wrong = np.argmax(model(images), axis=1) != labels
+    report = wca_tf.evaluate(model, images[wrong], labels[wrong], attacks="fgsm", epsilons=0.01, pixel_range=(0, 1))
+    assert report["clean"]["accuracy"]["value"] == 0
+
+
+def test_a_softmax_that_is_used_twice_is_not_left_out():
+    keras.utils.set_random_seed(0)
+    softmax, images = layers.Softmax(), keras.Input(SHAPE)
+    hidden = layers.Dense(32, "relu")(layers.Flatten()(images))
+    gated = layers.Multiply()([hidden, softmax(layers.Dense(32)(hidden))])
+    model = trained(keras.Model(images, softmax(layers.Dense(10)(10 * gated))), loss="sparse_categorical_crossentropy")
+    assert accuracy(model) == pytest.approx(model.evaluate(*test_images(), verbose=0)[1], abs=1e-6)
+
+
+class OwnStep(keras.Model):
+    """A functional model of a class of its own, without a `call` of its own."""
+
+
+def test_dropout_stays_on_in_a_functional_model_of_a_class_of_its_own():
+    images = keras.Input(SHAPE)
+    hidden = layers.Dropout(0.5, name="mc")(layers.Flatten()(images), training=True)
+    target = adapt(OwnStep(images, layers.Dense(10)(hidden)))
+    assert target.net.random_on == ["mc"] and not hasattr(target, "has_noise")
+
+
+@pytest.mark.parametrize("make", [noisy_call, always_noise])
+def test_noise_in_a_call_is_said_to_be_on(make):
+    assert adapt(make(), SHAPE).net.random_on == ["some, in its own call"]
+
+
+def test_a_set_that_repeats_for_ever_is_refused():
+    endless = tf.data.Dataset.from_tensor_slices(test_images()).batch(50).repeat()
+    with pytest.raises(InputError, match="a finite tf.data.Dataset"):
+        wca_tf.evaluate(dense(), endless, attacks="fgsm")
+
+
+@pytest.mark.parametrize(
+    ("images", "advice"), [(lambda x: 2 * x - 1, r"\(images \+ 1\) / 2, and pixel_range=\(-1, 1\)")]
+)
+def test_images_from_minus_one_are_told_what_to_do(images, advice):
+    model = trained(sequential(), 2, shift=-1)
+    pixels, labels = test_images()
+    with pytest.raises(InputError, match=advice):
+        wca_tf.evaluate(model, images(pixels), labels, attacks="fgsm")
+    assert accuracy(model, pixel_range=(-1, 1)) == pytest.approx(model.evaluate(2 * pixels - 1, labels, verbose=0)[1])
 
 
 # Files and names

@@ -10,6 +10,7 @@ import abc
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -134,7 +135,8 @@ class Attack(abc.ABC):
         target = adapted(model, tuple(images.shape[1:]), **options)
         indices = np.arange(len(images)) if indices is None else indices
         check_inputs(images, labels, np.asarray(indices))
-        check_pixels(target, images.numpy(), labels)
+        if note := check_pixels(target, images.numpy(), labels):
+            warnings.warn(note, stacklevel=2)
         made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
         found, generations = made.extras.get("found"), made.extras.get("generations")
         if len(images) == 0:

@@ -103,7 +103,7 @@ def answer(model: keras.Model, images: Any, training: bool | None = None) -> Any
 def _as_called(operation: Any) -> Callable[..., Any]:
     """Return the operation as `predict` calls it, but with `training=True` where its owner says so."""
     graph = getattr(operation, "_functional", None) or operation
-    if isinstance(operation, keras.Model) and is_plain_model(operation) and getattr(graph, "outputs", None):
+    if isinstance(operation, keras.Model) and _has_the_call_of_keras(operation) and getattr(graph, "outputs", None):
 
         def run(inputs: Any, *_: Any, **arguments: Any) -> Any:
             if _trains_explicitly(operation, arguments):
@@ -168,6 +168,13 @@ def is_plain_model(model: keras.Model) -> bool:
     """Return whether a model is functional or sequential, and not of a class of its own, whose `call` may differ."""
     images = keras.Input((1,))
     return type(model) in (keras.Sequential, type(keras.Model(images, keras.layers.Identity()(images))))
+
+
+def _has_the_call_of_keras(model: keras.Model) -> bool:
+    """Return whether a model is functional or sequential, or of a class derived from these with their `call`."""
+    images = keras.Input((1,))
+    functional = type(keras.Model(images, keras.layers.Identity()(images)))
+    return type(model).call in (functional.call, keras.Sequential.call)
 
 
 def is_called_once(layer: Any) -> bool:

@@ -9,6 +9,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np
 
 BRIGHT = 128  # of 255
+INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,9 @@ def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("expected arrays of images and of labels, received rows of different lengths") from None
     if images.dtype.name in ("float16", "bfloat16", "float64"):
         images = images.astype(np.float32)
+    if images.dtype != np.uint8 and np.issubdtype(images.dtype, np.integer) and images.size:
+        if images.min() >= 0 and BRIGHT <= images.max() <= 255:
+            images = images.astype(np.uint8)
     if images.ndim == 3 and labels.ndim:  # grey images, as Keras's MNIST has them
         images = images[..., np.newaxis]
     return images, _whole_labels(labels)
@@ -118,13 +122,15 @@ def in_unit_range(images: np.ndarray) -> tuple[np.ndarray, tuple[float, float] |
     Only images with a pixel of 128 or more count: darker ones may be of another mistake.
     """
     floats = images.dtype == np.float32 and images.size > 0
-    if floats and images.min() >= 0 and BRIGHT <= images.max() <= 255:
-        return images / np.float32(255), (0.0, 255.0)
+    if floats and images.min() >= 0 and BRIGHT <= images.max() <= 255.5:  # resizing rounds
+        return np.minimum(images / np.float32(255), 1), (0.0, 255.0)
     return images, None
 
 
 def _gathered(batches: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the images and labels of a data set's batches."""
+    if getattr(batches, "cardinality", None) and int(batches.cardinality()) == INFINITE:
+        raise InputError("expected a finite tf.data.Dataset, received one that repeats for ever: .take(100)")
     if not hasattr(batches, "element_spec"):
         raise InputError("expected labels, or a tf.data.Dataset of (images, labels) batches; received no labels")
     expected, parts = "expected a tf.data.Dataset of (images, labels) batches", []
@@ -148,6 +154,8 @@ def _whole_labels(labels: np.ndarray) -> np.ndarray:
     if labels.ndim == 2 and labels.shape[1] > 1 and np.issubdtype(labels.dtype, np.number):
         if ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all():
             return labels.argmax(axis=1)
+    if labels.ndim == 1 and labels.dtype == bool:
+        return labels.astype(np.int64)
     if labels.ndim == 1 and np.issubdtype(labels.dtype, np.floating) and (labels == np.round(labels)).all():
         return labels.astype(np.int64)
     return labels
@@ -166,6 +174,8 @@ def check_images(images: np.ndarray) -> None:
         raise InputError(f"expected finite images, received NaN or Inf in {len(bad)} of them, the first at {bad[0]}")
     if images.min() < 0 or images.max() > 1:
         advice = "give them as uint8, or divide by 255" if 0 <= images.min() and 1 < images.max() <= 255 else ""
+        if -1 <= images.min() < 0 and images.max() <= 1:
+            advice = "give (images + 1) / 2, and pixel_range=(-1, 1)"
         received = f"{images.min():.4g} to {images.max():.4g}"
         raise InputError(f"expected float images in [0, 1], received {received}" + (f": {advice}" if advice else ""))
 

@@ -77,7 +77,7 @@ def check_pixels(target: AnyTarget, images: np.ndarray, labels: np.ndarray) -> s
     """Raise InputError where a Keras model answers better with pixels of another range than the one that is assumed.
 
     Args:
-        target: the target; only the targets of Keras models whose range was not given are measured, once each.
+        target: the target; only those of Keras models whose range was not given are measured, until the answer is sure.
         images: [N, H, W, channels], uint8, or float32 in [0, 1].
         labels: whole numbers [N].
 

@@ -47,7 +47,7 @@ class KerasNet:
         if self.own and pixel_range is not None:
             raise InputError("expected no pixel_range for a net of this package: it has pixel_mean and pixel_std")
         self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
-        self._range_note: str | None = None if pixel_range is None else ""
+        self._range_note, self._range_is_sure = "", pixel_range is not None
         self.image_shape = _image_shape(model.backbone if self.own else model, image_shape)
         self.images = probe_images(self.image_shape)
         explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []
@@ -72,7 +72,9 @@ class KerasNet:
         if draws or not alike:
             target = SampledTarget(logits, noise_free_logits=None if self.own else self._without_noise())
         if self.own and isinstance(target, SampledTarget):  # beside larger pixels its noise would vanish
-            self._range_note = ""
+            self._range_is_sure = True
+        if isinstance(target, SampledTarget) and not self.own and not self.random_on:
+            self.random_on, self.random_off = ["some, in its own call"], []  # which ones cannot be known
         mark_checked(target, self.image_shape)
         target.net = self
         self.target: AnyTarget = target
@@ -100,14 +102,15 @@ class KerasNet:
             "pixel_range": list(self.pixel_range),
             "outputs": self.outputs,
             "random_layers": {"on": self.random_on, "off": self.random_off},
-            "note": self._range_note or "",
+            "note": self._range_note,
         }
 
     def check_pixels(self, images: np.ndarray, labels: np.ndarray) -> str:
-        """Do what `check_pixels` of this module says; the answer is kept."""
-        if self._range_note is None:
+        """Do what `check_pixels` of adapter.py says; the answer is kept once it is sure."""
+        if not self._range_is_sure:
             noisy = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is None
-            self._range_note = better_range(self._predict, self._advice, images, labels, noisy)
+            found = better_range(self._predict, self._advice, images, labels, noisy)
+            self._range_note, self._range_is_sure = found
         return self._range_note
 
     def _advice(self, low: float, high: float) -> str:
@@ -115,7 +118,8 @@ class KerasNet:
         if self.own:
             scale = "1 / 255" if high == 255 else f"{1 / (high - low):g}"
             return f"build it with pixel_mean=({-low / (high - low):g},), pixel_std=({scale},)"
-        return f"give pixel_range=({low:g}, {high:g})"
+        option = f"pixel_range=({low:g}, {high:g})"
+        return f"give {option}, for one attack wca_tf.adapt(model, {option}); pixel_range=(0, 1) keeps the range"
 
     def _predict(self, images: np.ndarray, pixel_range: PixelRange) -> np.ndarray:
         """Return the classes [N] of images by the net without its noise, else under the same draws for every range."""

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError, NonFiniteError
-from wca_tf.core.keras_graph import last_operation, operations_of, without_activation
+from wca_tf.core.keras_graph import is_called_once, last_operation, operations_of, without_activation
 from wca_tf.nets.answers import SUM_OF_PROBABILITIES
 from wca_tf.nets.passes import count_raised
 
@@ -126,7 +126,10 @@ class Outputs:
                 continue
             if same and not np.allclose(tf.cast(before, tf.float32), values, *close):
                 return operation
-        return self._last if self._last is not None and _has(self._last, name) else None  # where no draw repeats
+        if np.allclose(tf.cast(self._call(), tf.float32), values, *SAME) or self._last is None:
+            return None
+        # Where no draw repeats, no two calls can be compared: the graph tells, if the operation is used once.
+        return self._last if _has(self._last, name) and is_called_once(self._last) else None
 
 
 def _has(operation: Any, name: str) -> bool:

@@ -14,6 +14,7 @@ RANGES: tuple[PixelRange, ...] = (UNIT, (0.0, 255.0), (-1.0, 1.0))
 MOST_IMAGES = 256
 LOOKS = (32, 64, 128, 256)  # the numbers of images after which the accuracies are compared
 WRONG = 1e-4  # the largest probability of an error about a net that answers equally well in all ranges
+DOUBT = 0.05  # such a probability is worth a line, and no error
 BATCH = 32
 
 
@@ -34,8 +35,8 @@ def better_range(
     images: np.ndarray,
     labels: np.ndarray,
     noisy: bool = False,
-) -> str:
-    """Return a note that says what could not be measured; raise InputError where another range answers better.
+) -> tuple[str, bool]:
+    """Return a note that says what is not sure, and whether [0, 1] is surely the best range.
 
     Ranges are compared on up to 256 images, in pairs of the same image (McNemar, Psychometrika 1947). The comparison
     ends early where [0, 1] is as sure to be better.
@@ -47,10 +48,14 @@ def better_range(
         labels: [N].
         noisy: whether the answers have noise. It vanishes beside larger pixels, where the net may answer better for it
             alone. Then only a net that answers by chance with pixels from 0 to 1 is an error.
+
+    Raises:
+        InputError: another range is surely better.
     """
     right: dict[PixelRange, list[bool]] = {pixel_range: [] for pixel_range in RANGES}
     chosen = np.random.default_rng(0).permutation(len(images))[:MOST_IMAGES]  # sets may be sorted by class
     level = WRONG / (len(LOOKS) * (len(RANGES) - 1))
+    sure = False
     for end in LOOKS:
         rows = chosen[len(right[UNIT]) : end]
         for start in range(0, len(rows), BATCH):
@@ -64,12 +69,16 @@ def better_range(
             lower.append(_sign_test(losses, wins) < level)
         if higher and not (noisy and _is_above_chance(right[UNIT], labels)):
             best = max(higher, key=lambda each: sum(right[each]))
-            raise InputError(f"{_message(best, right)}: {advice(*best)}")
-        if all(lower) or end >= len(chosen):
+            raise InputError(f"expected a net of pixels from 0 to 1: {_message(best, right)}: {advice(*best)}")
+        sure = all(lower)
+        if sure or end >= len(chosen):
             break
+    best = max(RANGES, key=lambda each: sum(right[each]))  # the first of equals
+    if _sign_test(*_differences(right[best], right[UNIT])) < DOUBT:
+        return f"{_message(best, right)}, which is not sure. If these are its pixels, {advice(*best)}", False
     if 0.5 ** len(chosen) >= level:
-        return f"{len(chosen)} images are too few to measure which pixels the net takes: [0, 1] is assumed"
-    return ""
+        return f"{len(chosen)} images are too few to measure which pixels the net takes: [0, 1] is assumed", False
+    return "", sure
 
 
 def _is_above_chance(right: list[bool], labels: np.ndarray) -> bool:
@@ -96,10 +105,10 @@ def _sign_test(wins: int, losses: int) -> float:
 
 
 def _message(better: PixelRange, right: dict[PixelRange, list[bool]]) -> str:
-    """Return the error for a net that answers better in another range."""
+    """Return how a net answers with pixels from 0 to 1, and in a better range."""
     low, high = (f"{bound:g}" for bound in better)
     given, its = (f"{100 * np.mean(right[each]):.1f} %" for each in (UNIT, better))
     return (
-        f"expected a net of pixels from 0 to 1, received one that gets {given} of {len(right[UNIT])} images right with "
-        f"them, and {its} with pixels from {low} to {high}"
+        f"the net gets {given} of {len(right[UNIT])} images right with pixels from 0 to 1, and {its} with pixels from "
+        f"{low} to {high}"
     )

@@ -84,7 +84,7 @@ def net_text(results: dict[str, Any]) -> str:
     low, high = net["pixel_range"]
     parts = [f"pixels from {low:g} to {high:g}", net["outputs"]]
     parts += [f"random layers {state}: {', '.join(names)}" for state, names in net["random_layers"].items() if names]
-    parts += [f"clean accuracy {percent(results['clean']['accuracy'])} %"]
+    parts += [f"clean accuracy {percent(results['clean']['expected_accuracy'])} %"]
     images = f"{results['num_examples']} images"
     if results["dataset"] != name:
         images += f" of {results['dataset']}"
