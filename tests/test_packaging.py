@@ -49,7 +49,8 @@ def interpreter(version):
 
 
 def modules(root):
-    return {str(path.relative_to(root)) for path in (root / "wca_tf").rglob("*") if path.suffix in (".py", ".j2")}
+    files = (root / "wca_tf").rglob("*")
+    return {str(path.relative_to(root)) for path in files if path.suffix in (".py", ".pyi", ".j2")}
 
 
 def test_the_wheel_has_every_module_every_template_and_nothing_else(root, built):
