@@ -22,6 +22,7 @@ from wca_tf.core.errors import NonFiniteError
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import check_declared, check_options, option, options_of, parse_options, spell
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
+from wca_tf.data.batches import to_float
 from wca_tf.data.examples import check_labels
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import passes_per_image, sharded_graph
@@ -91,7 +92,8 @@ class Attack(abc.ABC):
     targeted: bool = option(False, "attack towards a class other than the label, instead of away from the label")
     text: str = dataclasses.field(default="", repr=False, kw_only=True)
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
         cls.names = {}
 
     def __post_init__(self) -> None:
@@ -129,13 +131,15 @@ class Attack(abc.ABC):
             NonFiniteError: a gradient or the logits are NaN or Inf.
             RuntimeError: the result is out of reach, which would be a bug.
         """
-        from wca_tf.nets.adapter import adapted, check_pixels  # its classes derive from Keras's: it loads TensorFlow
+        from wca_tf.nets import adapter  # its classes derive from Keras's: it loads TensorFlow
 
-        images, labels, options = as_attackable(model, images, labels)
-        target = adapted(model, tuple(images.shape[1:]), **options)
+        images, labels = as_attackable(images, labels)
+        images, options = adapter.in_its_range(model, images)
+        target = adapter.adapted(model, tuple(images.shape[1:]), **options)
+        images = to_float(tf.constant(images))
         indices = np.arange(len(images)) if indices is None else indices
         check_inputs(images, labels, np.asarray(indices))
-        if note := check_pixels(target, images.numpy(), labels):
+        if note := adapter.check_pixels(target, images.numpy(), labels):
             warnings.warn(note, stacklevel=2)
         made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
         found, generations = made.extras.get("found"), made.extras.get("generations")

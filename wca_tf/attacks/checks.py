@@ -9,29 +9,18 @@ from typing import Any
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np, tf
-from wca_tf.data.batches import to_float
-from wca_tf.data.examples import as_arrays, check_labels, in_unit_range
+from wca_tf.data.examples import as_arrays, check_labels
 
 # Allows for the rounding of x + δ to float32.
 TOLERANCE = 1e-6
 
 
-def as_attackable(model: Any, images: Any, labels: Any) -> tuple[tf.Tensor, np.ndarray, dict[str, Any]]:
-    """Return images as float32 in [0, 1], labels as an array, and the options of `adapt` that follow from the images.
-
-    Raises:
-        InputError: images of another type.
-    """
+def as_attackable(images: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return images, uint8 or float32, and labels as arrays; raise InputError for images of another type."""
     images, labels = as_arrays(images, labels)
-    if images.dtype == np.uint8:
-        return to_float(tf.constant(images)), labels, {}
-    if not np.issubdtype(images.dtype, np.floating):
+    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
         raise InputError(f"expected uint8 images, or float images in [0, 1], received {images.dtype}")
-    images, options = images.astype(np.float32), {}
-    if not hasattr(model, "logits"):  # of a target and of a net of this package pixels are from 0 to 1
-        images, its_range = in_unit_range(images)
-        options = {"pixel_range": its_range} if its_range else {}
-    return tf.constant(images), labels, options
+    return images if images.dtype == np.uint8 else images.astype(np.float32), labels
 
 
 def check_inputs(images: tf.Tensor, labels: np.ndarray, indices: np.ndarray) -> None:

@@ -6,6 +6,7 @@ Keras has no public names for this. All its private names that this package read
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
@@ -166,15 +167,19 @@ def _nodes_in(graph: Any) -> list[Any]:
 
 def is_plain_model(model: keras.Model) -> bool:
     """Return whether a model is functional or sequential, and not of a class of its own, whose `call` may differ."""
-    images = keras.Input((1,))
-    return type(model) in (keras.Sequential, type(keras.Model(images, keras.layers.Identity()(images))))
+    return type(model) in (keras.Sequential, _functional_class())
 
 
 def _has_the_call_of_keras(model: keras.Model) -> bool:
     """Return whether a model is functional or sequential, or of a class derived from these with their `call`."""
+    return type(model).call in (_functional_class().call, keras.Sequential.call)
+
+
+@functools.cache
+def _functional_class() -> Any:
+    """Return the class of functional models, which has no public name."""
     images = keras.Input((1,))
-    functional = type(keras.Model(images, keras.layers.Identity()(images)))
-    return type(model).call in (functional.call, keras.Sequential.call)
+    return type(keras.Model(images, keras.layers.Identity()(images)))
 
 
 def is_called_once(layer: Any) -> bool:

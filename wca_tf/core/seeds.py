@@ -15,7 +15,7 @@ from wca_tf.core.lazily import np, tf
 
 
 class Purpose(enum.IntEnum):
-    """What random numbers are for: the number that is folded into a seed first, so that no two purposes share numbers.
+    """Names for the number that is folded into a seed first, so that no two purposes share random numbers.
 
     The same number may stand for purposes of different seeds. An attack folds 0 to 3 into the seed that it gets.
     """

@@ -137,9 +137,7 @@ def _gathered(batches: Any) -> tuple[np.ndarray, np.ndarray]:
     for batch in batches:
         if not isinstance(batch, tuple) or len(batch) < 2 or len(np.shape(batch[0])) not in (3, 4):
             received = "batches of one element" if not isinstance(batch, tuple) else f"shape {np.shape(batch[0])}"
-            raise InputError(
-                f"expected a tf.data.Dataset of (images, labels) batches, received {received}: .batch(100)?"
-            )
+            raise InputError(f"{expected}, received {received}: .batch(100)?")
         parts.append(tuple(map(np.asarray, batch[:2])))
     if not parts:
         raise InputError(f"{expected}, received an empty one")

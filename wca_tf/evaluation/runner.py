@@ -27,7 +27,7 @@ from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
-from wca_tf.data.examples import Examples, as_arrays, check_images, in_unit_range
+from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
@@ -52,7 +52,7 @@ from wca_tf.evaluation.report.page import write_report
 from wca_tf.evaluation.report.table import net_text
 from wca_tf.evaluation.trials import Settings
 from wca_tf.nets import passes
-from wca_tf.nets.adapter import adapt, check_pixels
+from wca_tf.nets.adapter import adapt, check_pixels, in_its_range
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.targets import AnyTarget, has_noise
@@ -195,9 +195,8 @@ def evaluate_model(
         InputError: images, labels or the model cannot be used, or the report directory belongs to another evaluation.
     """
     images, labels = as_arrays(images, labels)
-    if isinstance(model, keras.Model) and not isinstance(model, StochasticClassifier):
-        images, its_range = in_unit_range(images)  # a model gets the pixels that its owner has
-        net_options = {**net_options, "pixel_range": net_options.get("pixel_range") or its_range}
+    images, options = in_its_range(model, images)
+    net_options = options | {name: value for name, value in net_options.items() if value is not None}
     check_images(images)
     name = name or "model"
     labels = labels.astype(np.int64) if np.issubdtype(labels.dtype, np.integer) else labels
@@ -213,8 +212,8 @@ def evaluate_model(
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": config.identity(),
     }
-    if given := {key: value for key, value in net_options.items() if value is not None}:
-        identity["model"]["options"] = json.loads(json.dumps(given))  # tuples as JSON has them
+    if net_options:
+        identity["model"]["options"] = json.loads(json.dumps(net_options))  # tuples as JSON has them
     check_pixels(target, examples.images, examples.labels)
     described: dict[str, Any] = {
         "dataset": dataset or name,

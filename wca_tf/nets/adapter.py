@@ -10,7 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.data.examples import in_unit_range
 from wca_tf.nets.answers import check_target
+from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.keras_net import KerasNet
 from wca_tf.nets.pixel_range import PixelRange
 from wca_tf.nets.targets import AnyTarget
@@ -71,6 +73,18 @@ def adapted(model: Any, image_shape: tuple[int, ...], **options: Any) -> AnyTarg
     if key not in targets:
         targets[key] = adapt(model, image_shape, **options)
     return targets[key]
+
+
+def in_its_range(model: Any, images: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return images [N, H, W, channels] up to 1, and the options of `adapt` that follow from them.
+
+    Float images up to 255 are those that a Keras model or a function takes. A target and a net of this package take
+    pixels from 0 to 1.
+    """
+    if _is_target(model) or isinstance(model, StochasticClassifier):
+        return images, {}
+    images, pixel_range = in_unit_range(images)
+    return images, {"pixel_range": pixel_range} if pixel_range else {}
 
 
 def check_pixels(target: AnyTarget, images: np.ndarray, labels: np.ndarray) -> str:

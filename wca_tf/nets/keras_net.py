@@ -81,13 +81,9 @@ class KerasNet:
 
     def answer(self, images: tf.Tensor, pixel_range: PixelRange | None = None, training: bool | None = None) -> Any:
         """Return the chosen output of the model for images in [0, 1], as the model has it."""
-        low, high = pixel_range or self.pixel_range
-        if (low, high) != UNIT:
-            images = images * (high - low) + low
+        images = self._as_taken(images, pixel_range or self.pixel_range)
         if not isinstance(self.model, keras.Model):
             return _chosen(self.model(images), self)
-        if len(self.model_input_shape()) == 3:
-            images = tf.squeeze(images, axis=-1)
         return _chosen(answer(self.model, images, self.training if training is None else training), self)
 
     def model_input_shape(self) -> tuple[Any, ...]:
@@ -124,11 +120,10 @@ class KerasNet:
     def _predict(self, images: np.ndarray, pixel_range: PixelRange) -> np.ndarray:
         """Return the classes [N] of images by the net without its noise, else under the same draws for every range."""
         if self.own:
-            low, high = pixel_range
-            return np.argmax(self.model.noise_free_logits(to_float(tf.constant(images)) * (high - low) + low), axis=1)
+            pixels = self._as_taken(to_float(tf.constant(images)), pixel_range)
+            return np.argmax(self.model.noise_free_logits(pixels), axis=1)
         without = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is not None
-        for number, stream in enumerate(self._streams()):
-            stream.assign(tf.bitcast(fold_in(make_seed(0), number), tf.uint32))
+        self._set_streams(make_seed(0))
         outputs = self._logits(
             lambda: self.answer(to_float(tf.constant(images)), pixel_range, False if without else None)
         )
@@ -142,7 +137,8 @@ class KerasNet:
         """
         if not isinstance(self.model, keras.Model):
             return self._seeded_answer()
-        self.model(self.images_for_model(), training=False)  # makes the weights and generators of a net not yet built
+        # Makes the weights and generators of a net that is not built yet.
+        self.model(self._as_taken(self.images, self.pixel_range), training=False)
         weights = [each for each in self.model.non_trainable_weights if keras.backend.is_float_dtype(each.dtype)]
         before = [weight.numpy() for weight in weights]
         outputs = self._seeded_answer()
@@ -157,16 +153,16 @@ class KerasNet:
             )
         return outputs
 
-    def images_for_model(self) -> tf.Tensor:
-        """Return the probe as the model takes it."""
-        low, high = self.pixel_range
-        images = self.images * (high - low) + low
+    def _as_taken(self, images: tf.Tensor, pixel_range: PixelRange) -> tf.Tensor:
+        """Return images in [0, 1] with pixels of another range, and as many axes as the model takes."""
+        low, high = pixel_range
+        if pixel_range != UNIT:
+            images = images * (high - low) + low
         return tf.squeeze(images, axis=-1) if len(self.model_input_shape()) == 3 else images
 
     def _seeded_answer(self) -> Any:
         """Return the outputs for the probe, under the same draws of the model's random generators at every call."""
-        for number, stream in enumerate(self._streams()):
-            stream.assign(tf.bitcast(fold_in(make_seed(0), number), tf.uint32))
+        self._set_streams(make_seed(0))
         return self.answer(self.images)
 
     def _without_noise(self) -> Answer | None:
@@ -181,15 +177,18 @@ class KerasNet:
         """Return the states of the model's random generators."""
         return [each for each in getattr(self.model, "variables", ()) if each.path.endswith("seed_generator_state")]
 
+    def _set_streams(self, seed: tf.Tensor) -> None:
+        """Make the numbers of the model's random generators follow from a seed."""
+        for number, stream in enumerate(self._streams()):
+            stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
+
     def _following_seeds(
         self, logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
         """Return (images, seed) -> logits whose seed also sets the states of the model's random generators."""
-        streams = self._streams()
 
         def seeded(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-            for number, stream in enumerate(streams):
-                stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
+            self._set_streams(seed)
             return logits(images, seed)
 
         return seeded

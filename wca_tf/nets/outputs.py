@@ -1,4 +1,4 @@
-"""What a model returns, found out on a probe: logits, probabilities, or one number for two classes."""
+"""The interpretation of a model's outputs: logits, probabilities, or one number for two classes."""
 
 from collections.abc import Callable
 from typing import Any
