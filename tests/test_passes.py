@@ -278,6 +278,8 @@ def test_the_bar_moves_inside_a_cascade_and_names_its_members_and_images(bars, t
     named = {shown.split(": ")[1].split(",")[0] for _, shown in inside}
     assert {"pgd on z_margin", "apgd on dlr", "square"} <= named
     assert all(shown.startswith(f"{text} 0.001: ") for _, shown in inside)
+    building = [made for made, _, shown in bar.shown if shown == f"{text} 0.001: building the graph: "]
+    assert building and len(set(building)) == 1 and building[0] < min(made for made, _ in inside)
     assert all(made <= total for made, total, _ in bar.shown)
     assert [made for made, _, _ in bar.shown] == sorted(made for made, _, _ in bar.shown)
 

@@ -22,6 +22,7 @@ from wca_tf.nets.judge import ESTIMATING_DRAWS
 from wca_tf.nets.targets import AnyTarget
 
 INTERVAL = 1.0  # seconds
+BUILDING = "building the graph"  # before the first pass: half a minute for a cascade on a net with noise in its layers
 MEMBERS: dict[type[Attack], str] = {ProjectedGradient: "pgd", MomentumPGD: "pgd", AutoPGD: "apgd"}
 
 
@@ -173,13 +174,21 @@ class PassProgress:
 
     def _look(self) -> None:
         """Read which attack of a cascade runs, and with how many images, and estimate the batch again."""
+        if self._read() == self._before:
+            return self._describe(BUILDING)
+        if BUILDING in self._bar.desc:
+            self._describe()
         seen = passes.read(passes.TURN), self._workers * passes.read(passes.IN_PLAY)
         if seen == self._seen or not seen[1] or seen[0] >= len(self._work.turns):
             return
         self._seen, (turn, in_play) = seen, seen
         self._expected = self._read() - self._before + self._work.estimate(turn, in_play)
         playing = f"{min(in_play, self._images)} of {self._images} images"
-        self._bar.set_description_str(f"{self._work.title}: {self._work.turns[turn].name}, {playing}: ", refresh=False)
+        self._describe(f"{self._work.turns[turn].name}, {playing}")
+
+    def _describe(self, now: str = "") -> None:
+        """Show the attack and its radius before the bar, and what it does now."""
+        self._bar.set_description_str(f"{self._work.title}: " + (now and f"{now}: "), refresh=False)
 
     def _show(self) -> None:
         """Move the bar to the passes that were made, and its end to the passes that are expected."""
