@@ -53,7 +53,7 @@ def test_the_gradient_is_finite_and_that_of_the_value(margin):
     assert np.all(np.isfinite(received)) and np.any(received != 0)
 
 
-def test_rivals_that_share_all_their_noise_are_no_nan():
+def test_baselines_that_share_all_their_noise_are_no_nan():
     mean, scale = np.array([[1.0, 0.5, 0.0, 0.9]]), np.ones((4, 3))
     scale[0] = 2.0  # the other three have the same noise
     watched = tf.constant(mean)

@@ -21,6 +21,7 @@ from wca_tf.evaluation.runner import load_evaluation_examples
 from wca_tf.experiments import EXPERIMENTS, charts, headline, training_length
 from wca_tf.experiments import kept_rows as kept_rows_module
 from wca_tf.experiments.alignment_rows import PAPERS, WELL_POSED, best_corrected, most_left
+from wca_tf.experiments.baselines import BASELINES, NOISE_IMAGES, load_net, noise_over_margin
 from wca_tf.experiments.budgets import BUDGETS
 from wca_tf.experiments.charts import bar_chart, curves, panels, plain_numbers, save
 from wca_tf.experiments.config import ReproduceConfig, absent_data, each_experiment
@@ -28,16 +29,15 @@ from wca_tf.experiments.contours import angles_to_axes
 from wca_tf.experiments.defence_columns import ADDS, OVERSTATES, STRONG, TWIN_OVERSTATES
 from wca_tf.experiments.defences import _add_row
 from wca_tf.experiments.grid_search import GRID
-from wca_tf.experiments.honest import WORST, honest_rows
 from wca_tf.experiments.index_page import index_page
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.net_times import NetTimes
 from wca_tf.experiments.noise_numbers import COMMON, RATIO, number_text
 from wca_tf.experiments.paper import ABLATION_NUMBERS, CONTROLS, EPSILON, IMAGENET, NETS, RADII, ablation_rows
 from wca_tf.experiments.reproduce import check_own, reproduce, reproduce_all
-from wca_tf.experiments.rivals import NOISE_IMAGES, RIVALS, load_net, noise_over_margin
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import differences, train_changes
+from wca_tf.experiments.strong_attacks import WORST, strong_rows
 from wca_tf.experiments.tables import Cell, Table, add_all_seeds, load_table, write_table
 from wca_tf.experiments.variants import OWN_RECIPES, PAPER, VARIANTS
 from wca_tf.gaussian.margins import nearest_difference
@@ -106,11 +106,11 @@ def test_the_noise_over_the_margin_is_that_of_the_exact_covariance(trained, dire
 @pytest.mark.parametrize("name", ["wca", "rse"])
 def test_what_the_noise_adds_and_a_protocol_overstates_follow_from_the_images(name, tmp_path, tiny_config):
     """Again from examples.npz, by NumPy alone: the differences have the sign that their columns say."""
-    path, rival = tmp_path / "net", RIVALS[name]
+    path, baseline = tmp_path / "net", BASELINES[name]
     train(dataclasses.replace(tiny_config, defence=name), path)
     run, table = Run(ask(tmp_path, "defences")), Table("", [])
     net = load_net(run, path)
-    _add_row(table, run, net, "row", rival, at_larger=False)
+    _add_row(table, run, net, "row", baseline, at_larger=False)
 
     def least(directory, attacks):
         with np.load(directory / "examples.npz") as stored:
@@ -118,18 +118,18 @@ def test_what_the_noise_adds_and_a_protocol_overstates_follow_from_the_images(na
         return np.min([found[attack] for attack in ("clean", *attacks)], axis=0), found
 
     noisy, silent = sorted((path / "evaluations").glob("*/examples.npz"), key=lambda file: "noise_off" in str(file))[:2]
-    attacks = ["pgd", net.adaptive, rival.protocol]
+    attacks = ["pgd", net.adaptive, baseline.protocol]
     with_noise, found = least(noisy.parent, attacks)
     without, of_twin = least(silent.parent, attacks)
-    worst, _ = least(noisy.parent, [*STRONG, net.adaptive, net.square, rival.protocol])
+    worst, _ = least(noisy.parent, [*STRONG, net.adaptive, net.square, baseline.protocol])
     shown = {column: float(table.rows["row"][column].text.split()[0]) for column in (ADDS, OVERSTATES, TWIN_OVERSTATES)}
     rounding = 0.051  # points; with noise in layers, half of the draws judge: then rows of one attack are no minimum
     if is_gaussian(net.model.target()):
         assert shown[ADDS] == pytest.approx(100 * np.mean(with_noise - without), abs=rounding)
-        assert shown[OVERSTATES] == pytest.approx(100 * np.mean(found[rival.protocol] - worst), abs=rounding)
+        assert shown[OVERSTATES] == pytest.approx(100 * np.mean(found[baseline.protocol] - worst), abs=rounding)
     else:
         assert shown[ADDS] == pytest.approx(100 * np.mean(with_noise - without), abs=2)
-    assert shown[TWIN_OVERSTATES] == pytest.approx(100 * np.mean(of_twin[rival.protocol] - without), abs=rounding)
+    assert shown[TWIN_OVERSTATES] == pytest.approx(100 * np.mean(of_twin[baseline.protocol] - without), abs=rounding)
 
 
 # Runs
@@ -182,11 +182,11 @@ def test_the_table_has_the_evaluations_numbers(directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["controls", "honest", "headline"])
+@pytest.mark.parametrize("name", ["controls", "strong_attacks", "headline"])
 def test_every_rows_numbers_are_of_its_own_evaluation(name, directory):
     table = reproduce(ask(directory, name))
     run = Run(ask(directory, name))
-    for row in {"controls": CONTROLS, "honest": honest_rows(), "headline": headline.ROWS}[name]:
+    for row in {"controls": CONTROLS, "strong_attacks": strong_rows(), "headline": headline.ROWS}[name]:
         asked = "-".join(["test-20", *(f"{key}={value}" for key, value in row.asked.items())])
         path = run.model_dir("digits", row.variant) / "evaluations" / asked / "results.json"
         entries = json.loads(path.read_text())["attacks"]
@@ -410,8 +410,8 @@ def test_the_papers_numbers_are_shares_and_rows_are_its_own():
         np.testing.assert_allclose(row.paper, same.paper)
 
 
-def test_the_honest_table_has_every_net_of_ablation_and_controls_once():
-    rows = honest_rows()
+def test_the_table_of_strong_attacks_has_every_net_of_ablation_and_controls_once():
+    rows = strong_rows()
     nets = [(row.variant, tuple(row.asked)) for row in rows]
     assert len(set(nets)) == len(nets)
     wanted = {row.variant for row in CONTROLS} | {row.variant for row in ablation_rows("cifar10")}

@@ -72,7 +72,7 @@ class WorstCase(BallAttack):
 
         worst = batch.images
         best = score(worst, batch)
-        first = 0  # the number of the member, each rival counted
+        first = 0  # the number of the run, one for each target class
         # One ranking for all: under new draws a class could be aimed at twice, and another never.
         ranking = fold_in(seed, 0)
         turn, in_play = 0, tf.constant(0)  # for the progress bar

@@ -61,7 +61,7 @@ class DifferentialEvolution:
         dimensions: int,
         indices: tf.Tensor,
         seed: tf.Tensor,
-        rows_of: Callable[[tf.Tensor], tf.Tensor] = lambda still_open: tf.where(still_open)[:, 0],
+        rows_of: Callable[[tf.Tensor], tf.Tensor] = lambda active: tf.where(active)[:, 0],
     ) -> Evolved:
         """Evolve one population per index. Runs inside a graph; `seed` and the index decide the random numbers.
 

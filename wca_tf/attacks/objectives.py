@@ -84,9 +84,9 @@ def negative_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batc
 
 
 def negative_z_margin(target: GaussianLogitsTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """Return −z-margin, smooth over rivals: the ratio of Theorem 1, which knows the noise and does not saturate.
+    """Return −z-margin, smooth over the classes: the ratio of Theorem 1, which knows the noise and does not saturate.
 
-    Its steps are stronger than the steps of the hard minimum, whose nearest rival changes from step to step.
+    Its steps are stronger than the steps of the hard minimum, whose nearest other class changes from step to step.
     """
     sign, classes = _goal(batch)
     return -sign * margins.soft_z_margin(target.noise_free_logits(features), classes, target.difference_scale(features))
@@ -110,7 +110,7 @@ def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.T
 
 
 def log_error(target: GaussianLogitsTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """Return ln P(error), over all draws and all rivals: the logarithm of what the evaluation measures."""
+    """Return ln P(error), over all draws and classes: the logarithm of what the evaluation measures."""
     noise_free = target.noise_free_logits(features)
     return tf.cast(log_error_probability(noise_free, batch.labels, target.scale_of(features)), noise_free.dtype)
 

@@ -92,8 +92,6 @@ class MomentumPGD(ProjectedGradient):
     smooth and ends sharp: its sharpness rises from 1 to `final_sharpness`, as a power of the share of steps made.
     """
 
-    algorithm = 1
-
     objective: str = option("bounded", "the loss that the steps increase", choices=("bounded", "expected_margin"))
     steps: int = option(40, "number of gradient steps")
     relative_step_size: float = option(0.5, "the first step's length over epsilon")

@@ -28,7 +28,7 @@ class Purpose(enum.IntEnum):
     KNOWN_DRAW = 4
     BLOCK = 5
     CERTIFICATE = 6
-    RIVAL_VOTE = 7
+    BASELINE_VOTE = 7
     # Of the seed of an attack's call
     JUDGEMENT_OF_CALL = 6
     # Of the seed of a net in training

@@ -75,7 +75,7 @@ def training_batches(
         return rows.batch(batch_size, drop_remainder=True)
 
     def make_batch(*rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        order, offsets, mirrored = (_share(values, batch_size, worker, workers) for values in rows)
+        order, offsets, mirrored = (_of_worker(values, batch_size, worker, workers) for values in rows)
         batch = tf.gather(images, order)
         if how.padding:
             batch = crop_flip(batch, offsets, mirrored, how.padding, how.mode)
@@ -115,7 +115,7 @@ def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, wor
     indices = tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size)
 
     def make_batch(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        indices = _share(indices, batch_size, worker, workers)
+        indices = _of_worker(indices, batch_size, worker, workers)
         rows = tf.minimum(indices, count - 1)
         return to_float(tf.gather(images, rows)), tf.gather(labels, rows), tf.cast(indices < count, tf.float32)
 
@@ -127,6 +127,6 @@ def _on_host(examples: Examples) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.constant(examples.images), tf.constant(examples.labels)
 
 
-def _share(rows: tf.Tensor, batch_size: int, worker: int, workers: int) -> tf.Tensor:
+def _of_worker(rows: tf.Tensor, batch_size: int, worker: int, workers: int) -> tf.Tensor:
     size = batch_size // workers
     return rows[worker * size : (worker + 1) * size]

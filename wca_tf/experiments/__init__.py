@@ -21,7 +21,7 @@ class Experiment:
         also: data sets that have a table of their own in --experiment=all at --scale=small, and the cost of each.
         choice: the data sets that --dataset may name in place of these; empty where the experiment is about its own.
         cost: the time that it took at --scale=small on 2 cores, which other jobs shared.
-        algorithm: a number to increase with every change of what its rows measure; kept rows are then made again.
+        version: a number to increase with every change of what its rows measure; kept rows are then made again.
     """
 
     paper: str
@@ -31,7 +31,7 @@ class Experiment:
     full: tuple[str, ...] = ("cifar10",)
     also: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cost: str = NOT_MEASURED
-    algorithm: int = 1
+    version: int = 1
     choice: tuple[str, ...] = ("fashion_mnist", "mnist", "cifar10", "cifar100", "svhn_cropped")
 
     def datasets(self, scale: str) -> tuple[str, ...]:
@@ -142,14 +142,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         choice=("cifar10", "cifar100", "svhn_cropped"),
         cost="27 min of training on a GPU (not measured on a CPU), 2.1 h of attacks, with one core",
     ),
-    "honest": Experiment(
+    "strong_attacks": Experiment(
         "not in the paper",
         "every row of ablation and controls under strong attacks",
         (8,),
         full=ABLATION_SETS,
         also={"cifar10": "3.5 h of training, 86 min of attacks, with one core each"},
         cost="3.7 h of training, 10 to 20 min of attacks a net",
-        algorithm=2,
+        version=2,
     ),
     "fashion_mnist": Experiment(
         "Table 5, Fashion-MNIST",
@@ -164,7 +164,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "every stochastic defence, without and with adversarial training, beside its net without the noise",
         (37,),
         cost="10.8 h of training, 18.6 h of attacks, with one core each",
-        algorithm=2,
+        version=2,
     ),
     "training_length": Experiment(
         "not in the paper",
@@ -191,20 +191,20 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("fashion_mnist", "cifar10"),
         choice=(),
         cost="5.8 h of training, 6.7 h of attacks, with one core",
-        algorithm=2,
+        version=2,
     ),
     "attack_suite": Experiment(
         "not in the paper",
         "every attack on the nets of the ablation at epsilon = 0.1",
         (3,),
         cost="68 min of training, 47 min of attacks",
-        algorithm=3,
+        version=3,
     ),
     "adaptive": Experiment(
         "not in the paper",
         "the cascade adaptive beside its members run whole: accuracy, and time on an idle machine",
         (2,),
         cost="41 min of training, 11 min of attacks",
-        algorithm=3,
+        version=3,
     ),
 }

@@ -4,17 +4,17 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+from wca_tf.experiments.baselines import BUDGET, FEW_IMAGES
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.paper import CONTROLS, EPSILON, Row
-from wca_tf.experiments.rivals import BUDGET, FEW_IMAGES
 from wca_tf.experiments.robustness_columns import PGD, TWIN, WORST, add_robustness_row
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, add_all_seeds
 from wca_tf.runs.model_dir import ModelDirectory
 
 PAPERS = {row.variant: row.paper for row in CONTROLS}  # adversarial training by PGD
-# The rivals are those that keep most images without adversarial training in docs/results/defences.md.
+# The baselines are those that keep most images without adversarial training in docs/results/defences.md.
 ROWS = (
     Row("ResNet-18, No Defense: AT", "fast_none"),
     Row("No Defense: AT", "none_at"),
@@ -24,7 +24,7 @@ ROWS = (
     Row("smoothing: AT", "smoothing_at"),
     Row("ResNet-18, WCA-Net: AT", "fast_wca", {}, PAPERS["at"]),
 )
-FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the rivals, which have noise before their last features
+FEW = f"No Defense: AT, {FEW_IMAGES} images"  # beside the baselines, which have noise before their last features
 SEEDED = ("none_at", "at", "ct_at")  # trained three times: the net without noise, and those with WCA's
 # Beside `adaptive`, which has the same with 20 steps on nets without their noise: on such nets it may be the strongest.
 TARGETED = {"tiny": "multi_targeted:steps=3", "small": "multi_targeted:steps=20", "paper": "multi_targeted"}

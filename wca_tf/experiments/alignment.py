@@ -13,6 +13,7 @@ from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
 from wca_tf.experiments.alignment_certificates import CERTIFIED_NOTE, add_certified_rows
 from wca_tf.experiments.alignment_rows import (
+    BASELINE,
     CANDIDATES,
     CHOOSING,
     DECAY,
@@ -23,7 +24,6 @@ from wca_tf.experiments.alignment_rows import (
     FORMS,
     NUMBER_OF_CANDIDATES,
     PAPERS,
-    RIVAL,
     TRIED,
     WELL_POSED,
     best_corrected,
@@ -41,7 +41,7 @@ from wca_tf.experiments.stress_test import add_stress_rows, stress_settings
 from wca_tf.experiments.tables import NO_PAPER, Table
 from wca_tf.experiments.variants import TWO_STEPS
 
-HOSTILE_ROWS = "without mercy"
+STRESS_ROWS = "without mercy"
 # The nets whose noise between each two classes is drawn.
 SHOWN = (PAPERS, *(f"{FORMS[form]}, constraint, free" for form in FORMS), WELL_POSED)
 
@@ -89,7 +89,7 @@ def _notes(run: Run, dataset: str, larger: str) -> list[str]:
         f"{DECAYED}: a decay of all weights, {', '.join(DECAYS[:count])}, chosen as for the other rows: what a net "
         "keeps that is regularised without noise. A form's name with decay: its best options, and a decay of the "
         "weights before the noise, chosen of the same values",
-        f"{RIVAL}: first_deviation {', '.join(DEVIATIONS[:count])}, chosen likewise; noise in its layers, so "
+        f"{BASELINE}: first_deviation {', '.join(DEVIATIONS[:count])}, chosen likewise; noise in its layers, so "
         f"that fewer images are attacked, with fewer draws; compare it with {FEW}",
         f"{PAPERS}: per class, penalty, free features, and an alignment weight of 1, whatever validation images say",
         "penalty, normalised: the weights of the classes are not bounded, so that margins may still grow",
@@ -112,7 +112,7 @@ def _notes(run: Run, dataset: str, larger: str) -> list[str]:
 
 
 def _attack_hard(run: Run, table: Table, dataset: str, form: Form, label: str, undefended: dict[str, Any]) -> None:
-    """Fill the rows of a hostile attempt on a net; attacks transfer from the net with the changes `undefended`."""
+    """Fill the rows of a stress test of a net; attacks transfer from the net with the changes `undefended`."""
 
     def fill(part: Table) -> None:
         source = run.trained(dataset, "aligned_none", **undefended)
@@ -127,7 +127,7 @@ def _attack_hard(run: Run, table: Table, dataset: str, form: Form, label: str, u
         dataclasses.replace(run.net(dataset, variant), **changes)
         for variant, changes in ((form.variant, form.changes), ("aligned_none", undefended))
     ]
-    kept_rows(run, table, f"{HOSTILE_ROWS}, {label}", nets, fill, stress_settings(run.config.scale))
+    kept_rows(run, table, f"{STRESS_ROWS}, {label}", nets, fill, stress_settings(run.config.scale))
 
 
 def _draw(run: Run, drawn: list[tuple[str, dict[str, Any]]], best: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.experiments.alignment_seeds import NOISE, noise_over_training
+from wca_tf.experiments.baselines import FEW_IMAGES, load_net
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import (
     DEVIATION,
@@ -20,7 +21,6 @@ from wca_tf.experiments.noise_numbers import (
     pair_deviations,
 )
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.rivals import FEW_IMAGES, load_net
 from wca_tf.experiments.robustness_columns import RADIUS, add_robustness_row
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
@@ -38,8 +38,8 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "penalty": tuple(f"alignment_weight={weight}" for weight in ("1", "0.1", "0.01", "0.001")),
     "constraint": tuple(f"alignment_weight={w}:max_variance={v}" for w in ("1", "0.01") for v in ("1", "16")),
 }
-# The rival that kept most images in docs/results/defences.md; the noise on its images is chosen.
-RIVAL, DEVIATIONS = "RSE", ("0.2", "0.1", "0.3", "0.4")
+# The baseline that kept most images in docs/results/defences.md; the noise on its images is chosen.
+BASELINE, DEVIATIONS = "RSE", ("0.2", "0.1", "0.3", "0.4")
 # Without noise, but with a decay of all weights that is chosen with the same effort. Noise in training regularises,
 # and its nets lose clean accuracy: this net says what a regulariser without noise keeps.
 DECAY = ", decay"
@@ -49,7 +49,7 @@ CHOOSING, TRIED = "adaptive", "validation, of each candidate"
 PAPERS = "the paper's loss"  # per class, penalty, free features, and a weight of 1
 # The corrected loss that has no escape (docs/concepts.md): it is attacked too where others kept more.
 WELL_POSED = f"{FORMS['pairwise']}, constraint, normalised"
-FEW = f"No Defense, {FEW_IMAGES} images"  # beside the rival, which has noise before its last features
+FEW = f"No Defense, {FEW_IMAGES} images"  # beside the baseline, which has noise before its last features
 DIVERGED: dict[str, Any] = {**{metric: [] for metric in NOISE}, "defence": "", "left": -1.0, "deviations": []}
 
 
@@ -73,7 +73,7 @@ def fill_rows(run: Run, table: Table) -> tuple[dict[str, Any], dict[str, Any], d
     nets = [_with(plain, f"none:weight_decay={decay}:backbone_decay={decay}") for decay in DECAYS]
     decayed = _without_term(run, table, DECAYED, "aligned_none", nets[:count])
     nets = [_with(run.net(dataset, "aligned_rse"), f"rse:first_deviation={value}") for value in DEVIATIONS]
-    _without_term(run, table, RIVAL, "aligned_rse", nets[:count])
+    _without_term(run, table, BASELINE, "aligned_rse", nets[:count])
     return undefended, decayed, forms
 
 
@@ -176,8 +176,8 @@ def _chosen(
     found = [value for value in left if value is not None]
     if not found:
         raise DivergedError(f"every candidate diverged: {candidates}")
-    told = ", ".join("diverged" if value is None else f"{100 * value:.1f}" for value in left)
-    return candidates[left.index(max(found))], max(found), told
+    texts = ", ".join("diverged" if value is None else f"{100 * value:.1f}" for value in left)
+    return candidates[left.index(max(found))], max(found), texts
 
 
 def _left(run: Run, path: Path) -> float:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wca_tf.core.errors import DivergedError
+from wca_tf.experiments.baselines import load_net, without_noise
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import COMMON, RATIO, noise_numbers, number_text
 from wca_tf.experiments.paper import RADII
-from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.robustness_columns import PGD, TWIN, WORST, add_robustness_row
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, add_all_seeds

@@ -13,7 +13,7 @@ class Budget:
     Attributes:
         num_examples: number of test images that are attacked; 0 for all.
         attacks: an attack's name -> the attack as written, where its budget is not the default.
-        suite: the adaptive attacks of the honest table, as written.
+        suite: the adaptive attacks of the table of strong attacks, as written.
         searches: the checklist's attacks without gradients, where they are smaller than those of criteria.py.
         faster: changes to the EvaluateConfig of the experiments with the longest attacks.
         batch_size: number of images that are attacked at a time. `adaptive` takes as many steps for one image of a

@@ -154,7 +154,7 @@ def _notes(run: Run) -> list[str]:
     return [
         "certified: the larger of C1 (the attacker sees the draw) and C2 (does not see it), for each image",
         "noise off: the certificate of the same net without its noise; it may lie above what attacks leave with noise",
-        "union bound: Theorem 1's proof for each rival, without its last step",
+        "union bound: Theorem 1's proof for each other class, without its last step",
         "100 queries: the certificate of each image to the power 100, a lower bound",
         "l∞ radii are certified by the l2 ball around them; 0.0 says that nothing is proved",
         f"{VOTE}: the share of images whose certificate is above 1/2, so that a majority vote of all draws is "
@@ -179,11 +179,11 @@ def _notes(run: Run) -> list[str]:
         f"{SMOOTHING}: Cohen et al.'s certificate, {VOTING_DRAWS[scale]:,} draws, α = 0.001; clean is the vote's "
         f"accuracy; {VOTED_IMAGES} images, so ± 20 points; beside it, {SAME_IMAGES}",
         *([PRECISION] if scale == "small" else []),
-        *(_told(dataset, label, net) for dataset, label, net in trained),
+        *(_described(dataset, label, net) for dataset, label, net in trained),
     ]
 
 
-def _told(dataset: str, label: str, net: TrainConfig) -> str:
+def _described(dataset: str, label: str, net: TrainConfig) -> str:
     """Return how a net was trained, as a note."""
     margin = f" --margin_radius={net.margin_radius:g} --temperature={net.temperature:g}" if net.margin_radius else ""
     images = f" of {net.max_train_examples:,} images" if net.max_train_examples else ""

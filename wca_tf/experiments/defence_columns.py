@@ -1,8 +1,8 @@
 """The columns of the table of the experiment "defences", and what they mean."""
 
+from wca_tf.experiments.baselines import BUDGET, FEW_IMAGES, KNOWING, NOISE_IMAGES
 from wca_tf.experiments.noise_numbers import RATIO
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.rivals import BUDGET, FEW_IMAGES, KNOWING, NOISE_IMAGES
 from wca_tf.experiments.tables import Table
 
 PROTOCOL, WORST, TWIN = "authors' protocol", "worst case, expected", "noise off: worst case"
@@ -35,8 +35,8 @@ MEANINGS = (
     "noise off: the same net without its noise, under its own worst case by PGD, adaptive and the authors' attack",
     f"{ADDS}: the worst case of one draw by these attacks less that of the net without its noise, paired over the "
     f"images. Rows of different nets differ by their training too: see {SEEDS}",
-    f"{RATIO}: deviation of the difference between the label's logit and the nearest rival's over draws, over the "
-    f"size of its mean; each a mean over {NOISE_IMAGES} clean images",
+    f"{RATIO}: deviation of the difference between the label's logit and the nearest other class's over draws, over "
+    f"the size of its mean; each a mean over {NOISE_IMAGES} clean images",
     f"knows the draw: {KNOWING} alone, so an upper bound; the attack knows the draw; mean of 8 draws",
     f"{SEEDS}: nets that differ in their seed alone, by adaptive alone; most rows were trained once",
     "AT: on images attacked by FGSM-RS alone, for every defence, averaged over draws for WCA-Net and SE-SNN; these "

@@ -1,9 +1,9 @@
 """Fashion-MNIST by the paper's protocol and by adaptive attacks, at three radii: README's table and picture."""
 
 from wca_tf.evaluation.report.figures import COLOURS
+from wca_tf.experiments.baselines import load_net, without_noise
 from wca_tf.experiments.charts import Series, bars, curves, legend, panels, save
 from wca_tf.experiments.paper import ABLATION_LABELS, ABLATION_NUMBERS, EPSILON
-from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Cell, Table, in_points
 from wca_tf.nets.judge import Judgement
@@ -72,8 +72,8 @@ def _gains(worst_cases: dict[tuple[str, str], Judgement]) -> list[str]:
     notes = []
     for label in noisy:
         gains = {radius: worst_cases[label, radius].less(worst_cases[plain, radius]) for radius in RADII}
-        told = [f"{in_points(gain)} at {radius}" for radius, gain in gains.items()]
-        notes.append(f"worst case of {label} less {plain}, in points, paired over the images: {', '.join(told)}")
+        texts = [f"{in_points(gain)} at {radius}" for radius, gain in gains.items()]
+        notes.append(f"worst case of {label} less {plain}, in points, paired over the images: {', '.join(texts)}")
     return notes
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from wca_tf.attacks import ATTACKS
-from wca_tf.experiments import honest
+from wca_tf.experiments import strong_attacks
+from wca_tf.experiments.baselines import load_net, without_noise
 from wca_tf.experiments.charts import bar_chart
 from wca_tf.experiments.kept_rows import kept_rows
 from wca_tf.experiments.noise_numbers import IN_TRAINING_NOTE, add_noise_in_training
 from wca_tf.experiments.paper import CONTROLS, EPSILON, RADII, STRONGER, Row
-from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.run import OTHER_SEEDS, Run
 from wca_tf.experiments.tables import Table, by_seed, in_points
 from wca_tf.gaussian.intervals import mean_difference
@@ -27,7 +27,7 @@ LONGER = Row("WCA-Net, twice the epochs", "anisotropic")  # shows whether the ot
 AIRBENCH = Row("No Defense, airbench's recipe", "none_airbench")  # each length is trained once
 # About 15, 30 and 45 minutes on two cores at --scale=small. The last is attacked as the other nets are.
 AIRBENCH_EPOCHS = {"tiny": (1, 2), "small": (8, 16, 24), "paper": (8, 16)}
-SMALLER_RADII = honest.SMALLER["cifar10"]
+SMALLER_RADII = strong_attacks.SMALLER["cifar10"]
 OFF_RADIUS = SMALLER_RADII[0]  # the noise is switched off at the radius at which most is left
 NOISE_OFF, NOISE_ADDS = f"worst case at {OFF_RADIUS}, noise off", f"noise adds at {OFF_RADIUS}"
 ALL_IMAGES = {"clean": "clean, all images", "pgd": "pgd, all images"}
@@ -57,7 +57,7 @@ def reproduce(run: Run) -> Table:
         f"{AIRBENCH.label}: {run.net(dataset, AIRBENCH.variant).backbone}; a run for each number of epochs, because "
         "the schedule ends with the run",
         "all images: of the test set, one draw of the noise",
-        honest.smaller_note(run),
+        strong_attacks.smaller_note(run),
         "noise off: the same net without its noise; noise adds: the worst case with it less that without it, paired "
         "over the images",
         IN_TRAINING_NOTE,
@@ -66,7 +66,7 @@ def reproduce(run: Run) -> Table:
         *run.notes(dataset, ROWS, ["square"]),
     ]
     table.notes = list(dict.fromkeys(table.notes))
-    shown = [*honest.CHART, *map(honest.SMALLER_WORST.format, SMALLER_RADII)]
+    shown = [*strong_attacks.CHART, *map(strong_attacks.SMALLER_WORST.format, SMALLER_RADII)]
     bar_chart(table, run.report_dir, "headline", ("paper, CIFAR-10", f"here, {dataset}"), shown)
     return table
 
@@ -92,7 +92,7 @@ def _kept(run: Run, table: Table, dataset: str, row: Row, changes: dict[str, Any
 
 
 def _asked(run: Run) -> list[Any]:
-    return [SMALLER_RADII, honest.at_smaller(run), NOISE_OFF]
+    return [SMALLER_RADII, strong_attacks.at_smaller(run), NOISE_OFF]
 
 
 def _keep_airbench(run: Run, table: Table, dataset: str) -> None:
@@ -123,25 +123,27 @@ def _add_row(run: Run, dataset: str, row: Row, changes: dict[str, Any], label: s
     """Train a net and fill its row.
 
     Returns:
-        "numbers": those of the columns that are told for all seeds; "left": P(correct) of each image in the worst case,
+        "numbers": those of the columns given for all seeds; "left": P(correct) of each image in the worst case,
         by the radius as written.
     """
     path = run.trained(dataset, row.variant, **changes)
     first = not changes
     square = STRONGER.get(("square", row.variant))
     papers = (row.paper, square[4] / 100 if square else None) if first else ((), None)
-    attacks = honest.add_honest_cells(table, label, run, path, *papers)
+    attacks = strong_attacks.add_strong_cells(table, label, run, path, *papers)
     numbers = _add_length(run, dataset, row, changes, label, table)
-    judgements = honest.add_smaller_radii(table, label, run, path, SMALLER_RADII)
-    numbers |= {honest.SMALLER_WORST.format(each): found.n_query_accuracy(1) for each, found in judgements.items()}
+    judgements = strong_attacks.add_smaller_radii(table, label, run, path, SMALLER_RADII)
+    numbers |= {
+        strong_attacks.SMALLER_WORST.format(each): found.n_query_accuracy(1) for each, found in judgements.items()
+    }
     if row.variant == DEFENDED.variant:
-        off = without_noise(run, load_net(run, path), honest.at_smaller(run), OFF_RADIUS)
-        left = off.worst_judgement(honest.at_smaller(run), RADII[OFF_RADIUS])
+        off = without_noise(run, load_net(run, path), strong_attacks.at_smaller(run), OFF_RADIUS)
+        left = off.worst_judgement(strong_attacks.at_smaller(run), RADII[OFF_RADIUS])
         table.add(label, NOISE_OFF, left.n_query_accuracy(1))
         table.add(label, NOISE_ADDS, text=f"{in_points(judgements[OFF_RADIUS].less(left))} points")
     add_noise_in_training(table, label, ModelDirectory(path))
     judgements[EPSILON] = run.evaluated_at(path, attacks).worst_judgement(attacks, RADII[EPSILON])
-    numbers[honest.WORST] = judgements[EPSILON].n_query_accuracy(1)
+    numbers[strong_attacks.WORST] = judgements[EPSILON].n_query_accuracy(1)
     return {
         "numbers": numbers,
         "left": {each: found.probability_correct.tolist() for each, found in judgements.items()},

@@ -18,13 +18,13 @@ def index_page(directory: Path, asked: Mapping[str, ReproduceConfig], states: Ma
         asked: the name of each directory -> its experiment; all have one scale.
         states: the name of a directory -> "done", or why it failed or was skipped; others are still to come.
     """
-    told = [_told(name, one, directory / name, states.get(name, "to come")) for name, one in asked.items()]
+    described = [_described(name, one, directory / name, states.get(name, "to come")) for name, one in asked.items()]
     scale = next(one.scale for one in asked.values())
-    done = sum(one["state"] == "done" for one in told)
-    return render("experiments.html.j2", experiments=told, scale=scale, done=done)
+    done = sum(one["state"] == "done" for one in described)
+    return render("experiments.html.j2", experiments=described, scale=scale, done=done)
 
 
-def _told(name: str, asked: ReproduceConfig, directory: Path, state: str) -> dict[str, Any]:
+def _described(name: str, asked: ReproduceConfig, directory: Path, state: str) -> dict[str, Any]:
     table = load_table(directory)
     return {
         "name": name,

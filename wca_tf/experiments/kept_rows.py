@@ -103,7 +103,7 @@ def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any, attacks: Collec
     budget = dataclasses.asdict(run.budget)
     algorithms = {name: ATTACKS[name].kind.version for name in attacks}
     experiment = run.config.experiment
-    more = {experiment: EXPERIMENTS[experiment].algorithm, "judgement": JUDGEMENT_VERSION}
+    more = {experiment: EXPERIMENTS[experiment].version, "judgement": JUDGEMENT_VERSION}
     if experiment == "certificates":
         more["certificates"] = CERTIFICATES_ALGORITHM
     settings = {"nets": described, "budget": budget, "algorithms": algorithms | more, "asked": asked}

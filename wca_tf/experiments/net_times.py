@@ -6,7 +6,7 @@ from typing import Any
 
 from wca_tf.runs.model_dir import ModelDirectory
 
-MIN_SECONDS = 60  # of a time left that is told
+MIN_SECONDS = 60  # of a time left that is shown
 
 
 class NetTimes:

@@ -17,8 +17,8 @@ IMAGES = 500
 DEVIATION, MARGIN, COMMON, RATIO = "deviation of a logit", "size of the margin", "noise in common", "noise over margin"
 PAIRS, LEAST = "deviation of a difference", "least deviation of a difference"
 NOTES = [
-    f"{MARGIN}, {RATIO}: of the label's logit and its nearest rival's, without their sign, over {IMAGES} validation "
-    "images",
+    f"{MARGIN}, {RATIO}: of the label's logit and its nearest other class's, without their sign, over {IMAGES} "
+    "validation images",
     f"{DEVIATION}, {PAIRS}: geometric mean of the classes, and of all pairs of classes; {COMMON}: the share of the "
     "logits' variance that cancels in every answer",
 ]
@@ -40,7 +40,7 @@ def add_noise_in_training(table: Table, label: str, directory: ModelDirectory) -
 
 
 def number_text(column: str, value: float) -> str:
-    """Return a number of a column as text. A share in common near 1 is told by what is left: 1 − 4.2e-05."""
+    """Return a number of a column as text. A share in common near 1 is given by its difference to 1: 1 − 4.2e-05."""
     return f"1 − {1 - value:.1e}" if column == COMMON and value > 0.99 else f"{value:.3g}"
 
 

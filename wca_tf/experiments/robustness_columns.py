@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from wca_tf.experiments.baselines import load_net, with_few, without_noise
 from wca_tf.experiments.paper import EPSILON, RADII
-from wca_tf.experiments.rivals import load_net, with_few, without_noise
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
 from wca_tf.nets.targets import has_noise

@@ -80,7 +80,7 @@ SMALL_CERTIFIED: Changes = {
 SMALL_CERTIFIED_CIFAR10: Changes = {**SMALL_CERTIFIED, "epochs": 20}
 SMALL_SMOOTHING_CIFAR10: Changes = {**SMALL_CERTIFIED_CIFAR10, "batch_size": 256, "learning_rate": 2e-3}
 CERTIFIED_TINY: Changes = {"image_size": 12, "epochs": 2}
-SMALL_RIVALS: Changes = {
+SMALL_BASELINES: Changes = {
     "epochs": 8,
     "learning_rate_schedule": "cosine",
     "max_train_examples": 20_000,
@@ -148,7 +148,7 @@ def _small(dataset: str, variant: str) -> Changes:
     if dataset not in SMALL_IN_SECONDS:
         return {**changes, **_small_minutes(dataset, variant, given)}
     if variant.startswith("rival"):
-        return {**changes, **SMALL_RIVALS}
+        return {**changes, **SMALL_BASELINES}
     return {**changes, **SMALL_ADVERSARIAL} if given.get("adversarial") else changes
 
 

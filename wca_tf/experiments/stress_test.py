@@ -1,10 +1,10 @@
-"""A hostile attempt on one net: every attack here that may find what the usual attacks miss, and the worst of them."""
+"""A stress test of one net: every attack here that may find what the usual attacks miss, and the worst of them."""
 
 from pathlib import Path
 from typing import Any
 
+from wca_tf.experiments.baselines import load_net, without_noise
 from wca_tf.experiments.paper import EPSILON
-from wca_tf.experiments.rivals import load_net, without_noise
 from wca_tf.experiments.robustness_columns import ADDS, RADIUS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table, in_points
@@ -73,7 +73,7 @@ def add_stress_rows(table: Table, run: Run, label: str, path: Path, source: Path
     found = run.evaluated_at(path, list(attacks.values()), EPSILON)
     for what, attack in attacks.items():
         left = found.number(attack, RADIUS, "expected_accuracy")
-        table.add(f"{label}: {what}, {_shown(attack)}", LEFT, left)
+        table.add(f"{label}: {what}, {_short(attack)}", LEFT, left)
     table.add(f"{label}: the worst of all", LEFT, found.worst_case(list(attacks.values()), RADIUS))
     if noisy:
         alike = [attack for what, attack in attacks.items() if what not in FOR_NOISE]
@@ -93,6 +93,6 @@ def _add_pixels(table: Table, run: Run, label: str, path: Path) -> None:
     table.add(name, LEFT, found.number(attack, None, "expected_accuracy"))
 
 
-def _shown(attack: str) -> str:
+def _short(attack: str) -> str:
     """Return an attack as written, without the directory of a net."""
     return attack.partition(":source=")[0]

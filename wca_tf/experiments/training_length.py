@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from wca_tf.core.errors import DivergedError
 from wca_tf.evaluation.report.figures import COLOURS
-from wca_tf.experiments import honest
+from wca_tf.experiments import strong_attacks
 from wca_tf.experiments.ablation import TWO_RADII
 from wca_tf.experiments.charts import Series, panels, plain_numbers, save
 from wca_tf.experiments.kept_rows import kept_rows
@@ -33,7 +33,7 @@ NETS = {
 TINY = (1, 2)
 WORST = "worst case, expected"
 AT_SMALLER = ["pgd", "z_margin"]  # at the smaller radius: two attacks for each of many nets
-SMALLER_WORST = honest.SMALLER_WORST.format("1/255")
+SMALLER_WORST = strong_attacks.SMALLER_WORST.format("1/255")
 USELESS, ZERO = "no useful gradient", "zero gradients"  # ZERO: of kept rows, which counted gradients of exactly zero
 # The columns that are panels of the figure.
 OF_NOISE = (DEVIATION, MARGIN, COMMON, RATIO)
@@ -103,7 +103,7 @@ def _add_row(
     table.add(label, WORST, worst)
     table.add(label, USELESS, text=f"{100 * share:.1f} %")
     numbers = {PANELS[0]: 100 * pgd["value"], WORST: 100 * worst["value"], USELESS: 100 * share}
-    if dataset in honest.SMALLER:
+    if dataset in strong_attacks.SMALLER:
         smaller = run.evaluated_at(path, AT_SMALLER, "1/255").worst_case(AT_SMALLER, RADII["1/255"])
         table.add(label, SMALLER_WORST, smaller)
         numbers[SMALLER_WORST] = 100 * smaller["value"]

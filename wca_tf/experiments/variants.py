@@ -44,7 +44,7 @@ VARIANTS: dict[str, Changes] = {
     "plane_anisotropic": {"defence": "wca:feature_dim=2"},
 }
 # The rows of the experiment "defences": each defence on clean images, and adversarially trained by FGSM-RS.
-RIVALS = ("none", "wca", "rse", "pni", "l2p", "adv_bnn", "se_snn", "smoothing", "ctrw", "rfd")
+BASELINES = ("none", "wca", "rse", "pni", "l2p", "adv_bnn", "se_snn", "smoothing", "ctrw", "rfd")
 FGSM_RS = "fgsm_rs:eot_samples=1"
 # FGSM-RS overfitted catastrophically on airbench's nets within three epochs. Two steps, at a rate of 0.3 by momentum,
 # did not in five.
@@ -52,11 +52,11 @@ TWO_STEPS = "pgd:steps=2:relative_step_size=0.5"
 _FAST: Changes = {"adversarial": "at", "adversarial_attack": FGSM_RS}
 # LeNet++ has no batch normalisation: with a deviation of 0.05, as in the authors' first code, the noise of Adv-BNN
 # drowns the signal.
-RIVAL_OPTIONS = {"adv_bnn": ":deviation=0.01"}
+BASELINE_OPTIONS = {"adv_bnn": ":deviation=0.01"}
 # Of defences whose logits are Gaussian: an average over draws costs nothing there, and a single draw may saturate.
 _FAST_BY_EOT: Changes = {**_FAST, "adversarial_attack": "fgsm_rs"}
-for _name in RIVALS[:-1]:
-    _defence = _name + RIVAL_OPTIONS.get(_name, "")
+for _name in BASELINES[:-1]:
+    _defence = _name + BASELINE_OPTIONS.get(_name, "")
     VARIANTS[f"rival_{_name}"] = {"defence": _defence}
     VARIANTS[f"rival_{_name}_at"] = {"defence": _defence, **(_FAST_BY_EOT if _name in ("wca", "se_snn") else _FAST)}
 # Without noise, but with the decay of all weights that RSE and CTRW have. The other nets without noise have none.

@@ -3,7 +3,7 @@
 Binary models: h(x) = wᵀ(f(x) + z) + b with z ~ N(0, Sigma) and y in {−1, +1}. The margin y h(x) is Gaussian. Its mean
 is m = y (wᵀf(x) + b), here `margin`. Its standard deviation is sigma = √(wᵀ Sigma w), here `deviation`. Delta, here
 `output_change`, is the largest change of the noise-free output by the attack. Several classes: the same holds for each
-rival, and a union bound joins the rivals.
+other class, and a union bound joins the other classes.
 
 A deviation of zero is the limit of vanishing noise: probabilities are 0 or 1, and a tie counts as an error. The
 functions use NumPy and SciPy, in float64; their arguments broadcast.
@@ -105,7 +105,7 @@ def union_error_bound(
         logit_scale: A [C, D] with A Aᵀ the covariance of the logits; zero for a deterministic net.
         output_changes: Delta [C, C], the largest change of mu_i − mu_j by the attack; 0 on the diagonal.
     """
-    margins, changes, deviations = _rivals(noise_free_logits, labels, logit_scale, output_changes)
+    margins, changes, deviations = _other_classes(noise_free_logits, labels, logit_scale, output_changes)
     return np.minimum(scipy.special.ndtr(-standardise(margins - changes, deviations)).sum(axis=1), 1.0)
 
 
@@ -114,15 +114,14 @@ def union_gap_error_bound(
 ) -> np.ndarray:
     """Return Σ_j≠y [Φ(−(mu_y − mu_j) / sigma_yj) + Delta_yj / (√(2π) sigma_yj)], [B], cut to 1.
 
-    This is Theorem 1 for each rival. The arguments are those of `union_error_bound`. The result is never below that of
-    `union_error_bound`.
+    This is Theorem 1 for each other class. The arguments are those of `union_error_bound`, whose result is never above.
     """
-    margins, changes, deviations = _rivals(noise_free_logits, labels, logit_scale, output_changes)
+    margins, changes, deviations = _other_classes(noise_free_logits, labels, logit_scale, output_changes)
     clean, gaps = scipy.special.ndtr(-standardise(margins, deviations)), adversarial_gap_bound(changes, deviations)
     return np.minimum(np.sum(clean + gaps, axis=1), 1.0)
 
 
-def _rivals(
+def _other_classes(
     noise_free_logits: np.ndarray, labels: np.ndarray, logit_scale: np.ndarray, output_changes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (mu_y − mu_j, Delta_yj, sigma_yj), each [B, C]; at the label (Inf, 0, 0), which adds no error."""

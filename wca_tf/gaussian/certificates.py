@@ -1,8 +1,8 @@
 """Lower bounds of P(correct) under every attack in an l2 ball: certificates for Gaussian noise before a linear head.
 
 Logits: h(x) = W (f(x) + z) + b with z ~ N(0, L Lᵀ), so that A = W L is the scale of the logits. The features f are
-κ-Lipschitz from l2 to l2: an attack of radius r changes them by `change` = κ r at most. a_j = w_y − w_j for each rival
-j of the label y, and m_j = mu_y − mu_j is its noise-free margin. All arrays are of NumPy, in float64.
+κ-Lipschitz from l2 to l2: an attack of radius r changes them by `change` = κ r at most. a_j = w_y − w_j for each
+other class j of the label y, and m_j = mu_y − mu_j is its noise-free margin. All arrays are of NumPy, in float64.
 
 C1 (`known_draw_certificate`) holds even when the attacker sees the draw. C2 (`gaussian_shift_certificate`) holds for an
 attacker who does not see it. The bounds are exact up to the error of the orthant probability, a 95 % half-width that is
@@ -24,7 +24,7 @@ _ROUNDING = 1e-12
 
 
 def deterministic_certificate(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
-    """Return [B], whether no attack changes the answer of the net without noise: m_j > ‖a_j‖ κ r for each rival j.
+    """Return [B], whether no attack changes the answer of the net without noise: m_j > ‖a_j‖ κ r for all j ≠ y.
 
     Args:
         logits: mu [B, C], without noise.
@@ -129,10 +129,10 @@ def quantile_from_below(logits: np.ndarray, labels: np.ndarray, scale: np.ndarra
     direct = scipy.special.ndtri(np.clip(probability - np.maximum(error, _ROUNDING), 0.0, 1.0))
     margins = logits[np.arange(len(logits)), labels][:, np.newaxis] - logits
     deviations = _distances(scale)[labels]
-    rivals = np.arange(logits.shape[1]) != labels[:, np.newaxis]
+    other_classes = np.arange(logits.shape[1]) != labels[:, np.newaxis]
     limits = np.where(margins > 0, np.inf, -np.inf)
     ratios = np.divide(margins, deviations, out=limits, where=deviations > 0)
-    errors = scipy.special.logsumexp(np.where(rivals, scipy.special.log_ndtr(-ratios), -np.inf), axis=1)
+    errors = scipy.special.logsumexp(np.where(other_classes, scipy.special.log_ndtr(-ratios), -np.inf), axis=1)
     union = np.where(errors < 0, -scipy.special.ndtri_exp(np.minimum(errors, 0.0)), -np.inf)
     return np.maximum(direct, union)
 
@@ -140,9 +140,9 @@ def quantile_from_below(logits: np.ndarray, labels: np.ndarray, scale: np.ndarra
 def union_certificate(
     logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, scale: np.ndarray, change: float
 ) -> np.ndarray:
-    """Return [B]: 1 less the sum over rivals of Φ(−(m_j − ‖a_j‖ κ r) / σ_j), 0 or more.
+    """Return [B]: 1 less the sum over the other classes of Φ(−(m_j − ‖a_j‖ κ r) / σ_j), 0 or more.
 
-    It is the proof of Theorem 1 (appendix A) for each rival, before its last step, and a union bound over the rivals.
+    It is the proof of Theorem 1 (appendix A) for each other class, before its last step, and a union bound over them.
     The last step bounds Φ by its steepest slope: with ten classes nothing is left where each ‖a_j‖ κ r is above
     0.28 σ_j. The arguments are those of `known_draw_certificate`, whose bound is never lower.
     """
@@ -157,7 +157,7 @@ def _distances(rows: np.ndarray) -> np.ndarray:
 
 
 def _raised(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
-    """Return the logits [B, C] with each rival's raised by ‖a_j‖ κ r, the most that an attack gains on the label."""
+    """Return the logits [B, C], those of j ≠ y raised by ‖a_j‖ κ r, the most that an attack gains on the label."""
     _check(change)
     return np.asarray(logits, np.float64) + change * _distances(weights)[np.asarray(labels)]
 

@@ -2,7 +2,7 @@
 
 This is `probability.py` for serving: the same mathematics, in TensorFlow and float64. It uses one fixed set of
 scrambled Sobol points, so that an answer depends on the image alone. Shapes: n images, C classes, P pairs of an image
-and a class that may win there, J rivals of such a class, N points.
+and a class that may win there, J other classes of such a class, N points.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from wca_tf.core.lazily import np, scipy, tf
 from wca_tf.gaussian.probability import MAX_DEVIATIONS, SINGULAR
 
 SOBOL_SEED = 0
-# A class this many standard deviations below any one rival gets probability 0, and a rival this far below a class is
+# A class this many standard deviations below any other gets probability 0, and another class this far below it is
 # left out: each costs at most 1e-9.
 NEGLIGIBLE_DEVIATIONS = 6.0
 # The most numbers in one array of the integration: 4 MB, which stay in a processor's cache.
@@ -42,7 +42,7 @@ class ClassProbabilities:
             self._probabilities = _certain
             return
         num_classes, rank = noise_factor.shape
-        padding = max(0, num_classes - 1 - rank)  # the QR of J rivals' differences then has J rows
+        padding = max(0, num_classes - 1 - rank)  # the QR of J other classes' differences then has J rows
         self._factor = np.pad(noise_factor.astype(np.float64), ((0, 0), (0, padding)))
         self._deviations = np.stack([np.linalg.norm(row - self._factor, axis=1) for row in self._factor])
         self._probabilities = self._two_classes if num_classes == 2 else self._many_classes
@@ -64,7 +64,7 @@ class ClassProbabilities:
 
         def step(start: tf.Tensor, probabilities: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             part = pairs[start : start + size]
-            upper, factor = self._rivals(tf.gather(mean, part[:, 0]), part[:, 1])
+            upper, factor = self._other_classes(tf.gather(mean, part[:, 0]), part[:, 1])
             return start + size, tf.tensor_scatter_nd_update(probabilities, part, _genz(upper, factor, num_classes))
 
         _, probabilities = tf.while_loop(
@@ -90,10 +90,10 @@ class ClassProbabilities:
         ratios = tf.map_fn(nearest, mean, fn_output_signature=tf.TensorSpec([len(self._factor)], tf.float64))
         return tf.cast(tf.where(ratios > -NEGLIGIBLE_DEVIATIONS), tf.int32)
 
-    def _rivals(self, mean: tf.Tensor, classes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return means [P, J] of h_c − h_j and their triangular factor [P, J, J], the likeliest rivals j first.
+    def _other_classes(self, mean: tf.Tensor, classes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return means [P, J] of h_c − h_j and their triangular factor [P, J, J], the likeliest other classes j first.
 
-        J is the largest number of near rivals of any pair. A pair with fewer near rivals gets far rivals too.
+        J is the largest number of near classes of any pair. A pair with fewer near classes gets far classes too.
         """
         num_classes = len(self._factor)
         factor = tf.constant(self._factor)
@@ -103,9 +103,9 @@ class ClassProbabilities:
         ratios = tf.where(itself, tf.constant(np.inf, tf.float64), ratios)
         near = tf.reduce_sum(tf.cast(ratios < NEGLIGIBLE_DEVIATIONS, tf.int32), axis=1)
         count = tf.clip_by_value(tf.reduce_max(near), 1, num_classes - 1)
-        rivals = tf.argsort(ratios, axis=1)[:, :count]
-        differences = tf.gather(factor, classes)[:, tf.newaxis] - tf.gather(factor, rivals)
-        return own - tf.gather(mean, rivals, batch_dims=1), _triangular_factor(differences)
+        other_classes = tf.argsort(ratios, axis=1)[:, :count]
+        differences = tf.gather(factor, classes)[:, tf.newaxis] - tf.gather(factor, other_classes)
+        return own - tf.gather(mean, other_classes, batch_dims=1), _triangular_factor(differences)
 
 
 def _certain(mean: tf.Tensor) -> tf.Tensor:
@@ -128,11 +128,11 @@ def _genz(upper: tf.Tensor, factor: tf.Tensor, num_classes: int) -> tf.Tensor:
     """Return P(T ε < upper) [P] by sequential conditioning at N points of the unit cube."""
     points = num_points(num_classes)
     sobol = scipy.stats.qmc.Sobol(num_classes - 2, scramble=True, rng=np.random.default_rng(SOBOL_SEED))
-    # The last rival needs no point; its row lets the loop treat all rivals alike.
+    # The last class needs no point; its row lets the loop treat all other classes alike.
     cube = tf.constant(np.concatenate([sobol.random(points).T, np.full((1, points), 0.5)]))
 
     def step(i: tf.Tensor, left: tf.Tensor, factor: tf.Tensor, product: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Condition on the first rival in `left` [P, j, N], the means less the parts of the earlier rivals."""
+        """Condition on the first class in `left` [P, j, N], the means less the parts of the earlier classes."""
         conditional = _ndtr(_standardise(left[:, 0], factor[:, 0, 0, tf.newaxis]))
         normal = tf.math.ndtri(tf.clip_by_value(cube[i] * conditional, 1e-300, 1 - 1e-16))
         left = left[:, 1:] - factor[:, 1:, 0, tf.newaxis] * normal[:, tf.newaxis]

@@ -1,10 +1,10 @@
 """ln P(error) of a Gaussian classifier, with a gradient: for attacks that climb the measure itself.
 
 P(correct) of a confident net is 1 to the last bit, and its gradient is 0. P(error) is a sum of positive parts instead:
-rival j is the first that wins, for each j. The logarithm of every part is computed without rounding to 0. The parts are
+class j is the first that wins, for each j. The logarithm of every part is computed without rounding to 0. The parts are
 integrated over the same points as P(correct) (Genz, J. Comput. Graph. Stat. 1992). Everything is in float64.
 
-Shapes: B batch, C classes, J rivals, N points.
+Shapes: B batch, C classes, J other classes, N points.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from wca_tf.core.lazily import np, scipy, tf, tfp
 
 POINTS = 64
 SOBOL_SEED = 0
-MAX_RIVALS = 16  # the likeliest; the others add almost nothing to P(error)
-# Added to the variances of the differences, as a share of the largest: two rivals may share all of their noise.
+MAX_OTHER_CLASSES = 16  # the likeliest; the others add almost nothing to P(error)
+# Added to the variances of the differences, as a share of the largest: two other classes may share all of their noise.
 JITTER = 1e-9
 # Of a conditional probability, on both sides: beyond it a point of the integral does not move.
 _EDGE = 1e-12
@@ -36,14 +36,14 @@ def log_error_probability(noise_free_logits: tf.Tensor, labels: tf.Tensor, logit
         0.5
     """
     upper, factor = _differences(tf.cast(noise_free_logits, tf.float64), labels, tf.cast(logit_scale, tf.float64))
-    rivals = upper.shape[1]
+    count = upper.shape[1]
     cube = (
-        scipy.stats.qmc.Sobol(max(1, rivals - 1), scramble=True, rng=np.random.default_rng(SOBOL_SEED)).random(POINTS).T
+        scipy.stats.qmc.Sobol(max(1, count - 1), scramble=True, rng=np.random.default_rng(SOBOL_SEED)).random(POINTS).T
     )
-    left = upper[:, :, tf.newaxis] * tf.ones([POINTS], tf.float64)  # [B, j, N]: means less the parts of earlier rivals
+    left = upper[:, :, tf.newaxis] * tf.ones([POINTS], tf.float64)  # [B, j, N]: means less the parts of earlier classes
     log_held, parts = tf.zeros_like(left[:, 0]), []
     normal = tfp.distributions.Normal(tf.constant(0.0, tf.float64), 1.0)
-    for j in range(rivals):
+    for j in range(count):
         ratio = left[:, 0] / factor[:, j, j, tf.newaxis]
         parts.append(log_held + normal.log_cdf(-ratio))
         log_held += normal.log_cdf(ratio)
@@ -55,7 +55,7 @@ def log_error_probability(noise_free_logits: tf.Tensor, labels: tf.Tensor, logit
 def _differences(mean: tf.Tensor, labels: tf.Tensor, scale: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the means [B, J] of h_y − h_j and a triangular factor [B, J, J] of their covariance.
 
-    The likeliest rivals j come first.
+    The likeliest other classes j come first.
     """
     if scale.shape.rank == 2:
         scale = tf.repeat(scale[tf.newaxis], tf.shape(mean)[0], axis=0)
@@ -67,7 +67,7 @@ def _differences(mean: tf.Tensor, labels: tf.Tensor, scale: tf.Tensor) -> tuple[
     ratios = tf.where(
         is_label, tf.constant(np.inf, tf.float64), tf.stop_gradient(upper) / tf.maximum(deviations, smallest)
     )
-    count = min(mean.shape[1] - 1, MAX_RIVALS)
+    count = min(mean.shape[1] - 1, MAX_OTHER_CLASSES)
     order = tf.argsort(ratios, axis=1)[:, :count]
     upper, differences = (tf.gather(values, order, batch_dims=1) for values in (upper, differences))
     covariance = tf.matmul(differences, differences, transpose_b=True)

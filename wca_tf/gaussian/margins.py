@@ -18,7 +18,7 @@ MIN_DEVIATION = 1e-6  # of a difference of logits, as a share of the largest
 def z_margins(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
     """Return (mu_y − mu_j) / √(K_yy + K_jj − 2 K_yj) for each class j, [B, C]; Inf at the label.
 
-    This is the ratio of Theorem 1 for each rival. A deviation below 1e-6 of the largest counts as 1e-6 of the largest.
+    This is the ratio of Theorem 1 for each class. A deviation below 1e-6 of the largest counts as 1e-6 of the largest.
 
     Args:
         noise_free_logits: mu [B, C].
@@ -51,9 +51,9 @@ def z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: 
 
 
 def soft_z_margin(noise_free_logits: tf.Tensor, labels: tf.Tensor, difference_scale: tf.Tensor) -> tf.Tensor:
-    """Return −½ ln Σ_j exp(−2 z_j), [B]: a smooth lower bound of the z-margin, for ascent that sees every near rival.
+    """Return −½ ln Σ_j exp(−2 z_j), [B]: a smooth lower bound of the z-margin, for ascent that sees every near class.
 
-    Φ(−z_j) is rival j's part in the union bound on P(error). At z = 1.5, exp(−2 z_j) falls as fast as Φ(−z_j). Unlike
+    Φ(−z_j) is class j's part in the union bound on P(error). At z = 1.5, exp(−2 z_j) falls as fast as Φ(−z_j). Unlike
     Φ(−z_j), it does not level off.
 
     Without noise there is no unit. 20 / spread then takes the place of 2. The spread is the mean distance of the
@@ -73,11 +73,11 @@ def _spread(margins: tf.Tensor) -> tf.Tensor:
     return tf.where(mean > 0, mean, 1.0)
 
 
-def nearest_rival(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def nearest_other_class(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return argmax_{j≠y} h_j, int64 [..., B], from logits [..., B, C].
 
     Examples:
-        >>> nearest_rival(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
+        >>> nearest_other_class(tf.constant([[5.0, 1.0, 2.0]]), tf.constant([0])).numpy().tolist()
         [2]
     """
     is_label = tf.one_hot(labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
@@ -87,7 +87,7 @@ def nearest_rival(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def nearest_difference(
     noise_free_logits: tf.Tensor, labels: tf.Tensor, scale: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return ‖A_y − A_j‖ [B] and |mu_y − mu_j| [B], with j the label's nearest rival.
+    """Return ‖A_y − A_j‖ [B] and |mu_y − mu_j| [B], with j the label's nearest other class.
 
     The first is the standard deviation of the margin, the second the size of the margin without noise.
 
@@ -96,8 +96,8 @@ def nearest_difference(
         labels: whole numbers [B].
         scale: A [C, D].
     """
-    rivals = nearest_rival(noise_free_logits, labels)
-    deviations = tf.norm(tf.gather(scale, labels) - tf.gather(scale, rivals), axis=1)
+    other_classes = nearest_other_class(noise_free_logits, labels)
+    deviations = tf.norm(tf.gather(scale, labels) - tf.gather(scale, other_classes), axis=1)
     return deviations, tf.abs(margin(noise_free_logits, labels))
 
 

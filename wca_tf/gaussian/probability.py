@@ -22,7 +22,7 @@ MAX_DEVIATIONS = 38.0
 _CHUNK = 4_000_000
 # Below this share of a difference's own deviation, its conditional deviation is rounding: the others decide it.
 SINGULAR = 1e-9
-# Below this ratio of the same two, the integrand is so steep that all points can miss the part where a rival wins.
+# Below this ratio of the same two, the integrand is so steep that all points can miss where another class wins.
 _STEEP = 0.3
 
 
@@ -42,8 +42,8 @@ def probability_correct(
         logit_scale: A [C, D], or [B, C, D] with one A for each image; zero for a deterministic net.
         tolerance: the error to reach; it stays larger where the most points allowed do not reach it.
         seed: decides the scramblings. The scramblings and the result of an example do not depend on the batch.
-        unseen: whether the error includes, for every rival, the errors that all points can miss. Near a probability of
-            1 all points may miss them, and agree with each other.
+        unseen: whether the error includes, for every other class, the errors that all points can miss. Near a
+            probability of 1 all points may miss them, and agree with each other.
 
     Returns:
         (probability [B], error [B]), float64. The error is a 95 % half-width. It is 0 where the probability is exact,
@@ -73,15 +73,15 @@ def probability_correct(
 def _ordered_differences(mean: np.ndarray, labels: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means [B, C−1] and scales [B, C−1, D] of h_y − h_j.
 
-    The likeliest rivals j come first, which saves points.
+    The likeliest other classes j come first, which saves points.
     """
     rows = np.arange(len(mean))[:, np.newaxis]
-    rivals = np.arange(mean.shape[1] - 1)[np.newaxis] + (np.arange(mean.shape[1] - 1) >= labels[:, np.newaxis])
-    upper = mean[rows, labels[:, np.newaxis]] - mean[rows, rivals]
+    other_classes = np.arange(mean.shape[1] - 1)[np.newaxis] + (np.arange(mean.shape[1] - 1) >= labels[:, np.newaxis])
+    upper = mean[rows, labels[:, np.newaxis]] - mean[rows, other_classes]
     if scale.ndim == 3:
-        differences = scale[rows, labels[:, np.newaxis]] - scale[rows, rivals]
+        differences = scale[rows, labels[:, np.newaxis]] - scale[rows, other_classes]
     else:
-        differences = scale[labels][:, np.newaxis] - scale[rivals]
+        differences = scale[labels][:, np.newaxis] - scale[other_classes]
     deviations = np.linalg.norm(differences, axis=2)
     order = np.argsort(_standardise(upper, deviations), axis=1, kind="stable")
     return np.take_along_axis(upper, order, 1), np.take_along_axis(differences, order[..., np.newaxis], 1)
@@ -147,7 +147,7 @@ def _integrate(
 def _steep_probability(upper: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Bound the part [B] of P that a steep integrand can hide.
 
-    In this part the likeliest rival loses and a rival with a steep integrand wins.
+    In this part the likeliest other class loses and another class with a steep integrand wins.
     """
     steep = np.diagonal(factor, axis1=1, axis2=2) < _STEEP * np.linalg.norm(factor, axis=2)
     wins = scipy.special.ndtr(_ratios(upper, factor)[:, :1]) - _with_first(upper, factor)

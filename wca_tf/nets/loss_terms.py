@@ -36,9 +36,9 @@ _SMALLEST = 1e-12  # added to squared distances, because √ has no gradient at 
 class LipschitzMargin(NamedTuple):
     """Logits for the cross-entropy of Lipschitz-margin training (Tsuzuku et al., NeurIPS 2018).
 
-    Each rival's logit is raised by the most that an attack of the radius can gain on the label, ‖w_y − w_j‖ κ r. The
-    temperature then divides all logits. For rows of W at distance √2 it is the loss of Prach & Lampert (ECCV 2022),
-    but for their factor t.
+    The logit of each other class is raised by the most that an attack of the radius can gain on the label,
+    ‖w_y − w_j‖ κ r. The temperature then divides all logits. For rows of W at distance √2 it is the loss of
+    Prach & Lampert (ECCV 2022), but for their factor t.
 
     Attributes:
         change: κ r, the largest change of the features by an attack of the radius, in l2.

@@ -221,16 +221,16 @@ def has_noise(target: Target) -> bool:
     return getattr(target, "has_noise", True)
 
 
-def active_rows(target: Target, still_open: tf.Tensor) -> tf.Tensor:
-    """Return the rows of a batch with which a search goes on, from `still_open`, bool [B].
+def active_rows(target: Target, active: tf.Tensor) -> tf.Tensor:
+    """Return the rows of a batch with which a search goes on, from `active`, bool [B].
 
     These are the rows that are still open. A net whose draws may depend on an image's place in the batch keeps all rows
     as long as one is open, so that no image gets other draws during its search. Results for the closed rows do not
     count.
     """
     if target.per_image_noise:
-        return tf.where(still_open)[:, 0]
-    return tf.range(tf.size(still_open, out_type=tf.int64) * tf.cast(tf.reduce_any(still_open), tf.int64))
+        return tf.where(active)[:, 0]
+    return tf.range(tf.size(active, out_type=tf.int64) * tf.cast(tf.reduce_any(active), tf.int64))
 
 
 def is_reproducible(target: Target, images: tf.Tensor, rtol: float = 1e-4, atol: float = 1e-5) -> bool:

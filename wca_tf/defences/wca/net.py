@@ -127,7 +127,7 @@ class WCANet(BottleneckNet):
     def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
         """Return noise_to_margin: the deviation of h_y − h_j over the noise-free margin |mu_y − mu_j|.
 
-        Class j is the nearest rival of the label y.
+        Class j is the nearest other class of the label y.
         """
         deviations, distances = margins.nearest_difference(self.logits_of(state), labels, self.logit_scale)
         return {"noise_to_margin": (tf.reduce_sum(weight * deviations), tf.reduce_sum(weight * distances))}

@@ -52,14 +52,14 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
         f"What counts is the noise of differences of logits. {common} % of the logits’ variance is common to all "
         "classes: it moves every logit alike, cancels in every difference, and changes no answer. The logits deviate "
         f"by {text['deviation']} on average, the differences of two logits by {text['smallest_difference']} to "
-        f"{text['largest_difference']}. The difference that decides, the label’s logit less its nearest rival’s, "
+        f"{text['largest_difference']}. The difference that decides, the label’s logit less its nearest other class’s, "
         f"deviates by {text['to_margin']} times its own size (noise_to_margin: both averaged over the clean images). "
-        f"For half of these the label leads every rival by {float(np.median(z_margins)):.3g} deviations or more.",
+        f"For half of these the label leads every other class by {float(np.median(z_margins)):.3g} deviations or more.",
     ]
     card = (
         f"Learned Gaussian noise ({model.covariance}) is added to the last features on every answer, so that answers "
         f"to the same image differ. {common} % of the variance of the logits is common to all classes, and changes no "
-        "answer. The difference that decides an answer, the label's logit less its nearest rival's, deviates by "
+        "answer. The difference that decides an answer, the label's logit less its nearest other class's, deviates by "
         f"{text['to_margin']} times its own size, on average over the clean images."
     )
     return ReportSection("The noise", paragraphs, numbers["panels"], card)
@@ -107,7 +107,7 @@ def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str,
 
 
 def _noise_to_margin(model: WCANet, examples: Examples, scale: np.ndarray) -> float:
-    """Return the mean deviation of the label's lead over its nearest rival, divided by the mean size of that lead."""
+    """Return the mean deviation of the label's lead over the nearest other class, over the mean size of that lead."""
     sums = np.zeros(2)
     for first in range(0, len(examples), IMAGES_AT_A_TIME):
         some = examples.take(slice(first, first + IMAGES_AT_A_TIME))

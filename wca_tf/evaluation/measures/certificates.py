@@ -45,7 +45,7 @@ BOUNDS = {
     "gaussian_shift": "C2: the attacker does not see the draw",
     "certificate": "certificate: the larger of the two",
     "deterministic": "this net with its noise off",
-    "union": "union bound over the rivals (Theorem 1 before its last step)",
+    "union": "union bound over the other classes (Theorem 1 before its last step)",
 }
 CURVES = ("known_draw", "gaussian_shift", "deterministic", "attacked")
 

@@ -32,10 +32,10 @@ def reproduce(run: Run) -> Table:
     first, *others = run.datasets
     table = Table(f"Every variant under strong attacks, {', '.join(run.datasets)}, epsilon = {EPSILON}", [])
     left: dict[tuple[str, str], list[float]] = {}
-    for row in honest_rows():
+    for row in strong_rows():
         if found := _keep_row(table, row.label, run, first, row):
             left[row.variant, row.label] = found
-    table.notes = [*run.notes(first, honest_rows(), ["square"]), *_gains(left)]
+    table.notes = [*run.notes(first, strong_rows(), ["square"]), *_gains(left)]
     for dataset in others:
         for row in ablation_rows(dataset):
             _keep_row(table, f"{dataset}, {row.label}", run, dataset, row)
@@ -46,7 +46,7 @@ def reproduce(run: Run) -> Table:
     table.notes.append("E1 changes the attack, not the net: under attacks that need no draws, it is the penalty's row")
     table.notes.append(E3_NOTE)
     table.notes.append("in brackets: the paper's numbers for CIFAR-10 (Tables 5 and 6), where a row names no data set")
-    bar_chart(table, run.report_dir, "honest", ("paper, CIFAR-10", f"here, {first}"), CHART)
+    bar_chart(table, run.report_dir, "strong_attacks", ("paper, CIFAR-10", f"here, {first}"), CHART)
     return table
 
 
@@ -58,7 +58,7 @@ def _keep_row(table: Table, label: str, run: Run, dataset: str, row: Row) -> lis
 
     def fill(part: Table) -> list[float]:
         path = run.trained(dataset, row.variant)
-        attacks = add_honest_cells(part, label, run, path, row.paper, **row.asked)
+        attacks = add_strong_cells(part, label, run, path, row.paper, **row.asked)
         if dataset in SMALLER:
             add_smaller_radii(part, label, run, path, SMALLER[dataset], **row.asked)
         worst = run.evaluated_at(path, attacks, **row.asked).worst_judgement(attacks, RADII[EPSILON])
@@ -82,12 +82,12 @@ def _gains(left: dict[tuple[str, str], list[float]]) -> list[str]:
                 for (_, other), values in left.items()
                 if other != label
             }
-            told = ", ".join(f"{other} {in_points(gain)}" for other, gain in gains.items())
-            notes.append(f"worst case less that of {label}, in points, paired over the images: {told}")
+            text = ", ".join(f"{other} {in_points(gain)}" for other, gain in gains.items())
+            notes.append(f"worst case less that of {label}, in points, paired over the images: {text}")
     return notes
 
 
-def honest_rows() -> list[Row]:
+def strong_rows() -> list[Row]:
     """Return the rows of the table: isotropic noise of the ablation, and every row of the controls except E1.
 
     E1 changes the attack, not the net. The paper's numbers are for CIFAR-10.
@@ -97,7 +97,7 @@ def honest_rows() -> list[Row]:
     return controls[:1] + isotropic + controls[1:]
 
 
-def add_honest_cells(
+def add_strong_cells(
     table: Table,
     label: str,
     run: Run,

@@ -35,7 +35,7 @@ BUDGET = f"{FEW_IMAGES} images, {FEW_DRAWS} draws, {FEW_STEPS}, {FEW_QUERIES}"
 NOISE_IMAGES, NOISE_DRAWS = 100, 50  # that measure the size of the noise
 
 
-class Rival(NamedTuple):
+class Baseline(NamedTuple):
     """A defence in the table.
 
     Attributes:
@@ -61,7 +61,7 @@ def _protocol(name: str) -> str:
 
 _CERTIFIED = "77 / 60 certified at l2 0.25 (ResNet-110)"
 _QUERIES = "attacks by queries alone"
-_TOLD: dict[str, tuple[str, str, str]] = {
+_LABELS_AND_CLAIMS: dict[str, tuple[str, str, str]] = {
     "none": ("No Defense", "–", "–"),
     "wca": ("WCA-Net", "93.2 / 71.4 (ResNet-18, PGD)", "88.1 / 70.4 (ResNet-18, PGD)"),
     "rse": ("RSE", "87.5 / 40.0 (ResNeXt, PGD)", "–"),
@@ -75,7 +75,7 @@ _TOLD: dict[str, tuple[str, str, str]] = {
 }
 # The two whose code answers with the mean softmax of many draws.
 _VOTES = {"rse": 50, "adv_bnn": 50}
-RIVALS = {name: Rival(*told, _protocol(name), _VOTES.get(name, 1)) for name, told in _TOLD.items()}
+BASELINES = {name: Baseline(*texts, _protocol(name), _VOTES.get(name, 1)) for name, texts in _LABELS_AND_CLAIMS.items()}
 
 
 class Net(NamedTuple):
@@ -103,7 +103,7 @@ class Net(NamedTuple):
         return {"num_examples": self.images, **changed}
 
 
-def trained_rival(run: Run, dataset: str, name: str, more: str) -> Path:
+def trained_baseline(run: Run, dataset: str, name: str, more: str) -> Path:
     """Return the directory of a net; for RFD, of the net with the largest noise before it costs more than a point."""
     if name != "rfd":
         return run.trained(dataset, f"rival_{name}{more}")
@@ -145,31 +145,31 @@ def known_draws(run: Run, net: Net, written: str = KNOWING, radius: str = EPSILO
     return found
 
 
-def right_votes(run: Run, net: Net, rival: Rival) -> np.ndarray:
-    """Return [N], whether the mean softmax of `rival.votes` draws is right after the attack of the authors' code."""
-    config, examples = attacked_images(run, net, rival.protocol)
+def right_votes(run: Run, net: Net, baseline: Baseline) -> np.ndarray:
+    """Return [N], whether the mean softmax of `baseline.votes` draws is right after the attack of the authors' code."""
+    config, examples = attacked_images(run, net, baseline.protocol)
     [attack], epsilon = config.parsed_attacks, config.parsed_radii[0].epsilon
-    target, seed, right = net.model.target(), fold_in(make_seed(config.seed), Purpose.RIVAL_VOTE), []
+    target, seed, right = net.model.target(), fold_in(make_seed(config.seed), Purpose.BASELINE_VOTE), []
     for start in range(0, len(examples), FEW_IMAGES):
         part = slice(start, start + FEW_IMAGES)
         images, labels = to_float(tf.constant(examples.images[part])), examples.labels[part]
         indices = start + np.arange(len(labels))
         attacked = attack.run(target, images, labels, epsilon, indices, fold_in(seed, 0)).images
-        logits = target.logits(target.features(attacked), fold_in(seed, 1), rival.votes, tf.constant(indices))
+        logits = target.logits(target.features(attacked), fold_in(seed, 1), baseline.votes, tf.constant(indices))
         right.append(np.argmax(tf.reduce_mean(tf.nn.softmax(logits), axis=0), axis=1) == labels)
     return np.concatenate(right)
 
 
 def noise_over_margin(run: Run, net: Net) -> float:
-    """Return how large the noise is beside the distance to the nearest rival.
+    """Return how large the noise is beside the distance to the nearest other class.
 
-    It is the standard deviation over draws of the difference between the label's logit and that of the rival with the
-    largest mean, over the size of this difference's mean. Each is a mean over clean test images.
+    It is the standard deviation over draws of the difference between the label's logit and that of the other class
+    with the largest mean, over the size of this difference's mean. Each is a mean over clean test images.
     """
     config, examples = attacked_images(run, net, KNOWING)
     images, labels = to_float(tf.constant(examples.images[:NOISE_IMAGES])), examples.labels[:NOISE_IMAGES]
     rows, target = np.arange(len(labels)), net.model.target()
-    seed = fold_in(make_seed(config.seed), Purpose.RIVAL_VOTE)
+    seed = fold_in(make_seed(config.seed), Purpose.BASELINE_VOTE)
     logits = target.logits(target.features(images), seed, NOISE_DRAWS, tf.constant(rows)).numpy()
     others = logits.mean(axis=0)
     others[rows, labels] = -np.inf
