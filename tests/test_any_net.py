@@ -1,6 +1,5 @@
 """Nets of everyday life: the accuracy that their owners know, or one line that says what is missing."""
 
-import functools
 import math
 import re
 import subprocess
@@ -12,6 +11,22 @@ import pytest
 import tensorflow as tf
 from evaluation_nets import digits, read_strictly
 from keras import layers, ops
+from kinds_of_nets import (
+    IMAGES,
+    KINDS,
+    RANDOM,
+    SHAPE,
+    always_noise,
+    augmented,
+    augmented_monte_carlo,
+    dense,
+    functional_of,
+    noisy_call,
+    sequential,
+    some_images,
+    trained,
+    two_outputs,
+)
 
 import wca_tf
 from wca_tf.core.errors import InputError
@@ -20,197 +35,15 @@ from wca_tf.nets.adapter import adapt, check_pixels
 from wca_tf.nets.judge import judge
 from wca_tf.nets.pixel_range import better_range
 
-SHAPE, IMAGES = (8, 8, 1), 200
-
 
 def cases(names, *quick):
     """The names as parameters; all but the quick ones are slow tests."""
     return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in names]
 
 
-def logits_loss(labels, logits):
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-
-
-def trained(model, scale=1.0, loss=logits_loss, labels=lambda labels: labels, epochs=6, shift=0.0):
-    """The model after a few epochs on digits, with pixels from `shift` to `shift + scale`."""
-    training, _ = digits()
-    model.compile(keras.optimizers.Adam(3e-3), loss, metrics=["accuracy"])
-    model.fit(training.images * scale + shift, labels(training.labels), epochs=epochs, batch_size=50, verbose=0)
-    return model
-
-
-def sequential(*before, after=(), features=(layers.Flatten, lambda: layers.Dense(32, "relu"))):
-    keras.utils.set_random_seed(0)
-    made = [make() for make in features]
-    return keras.Sequential([keras.Input(SHAPE), *before, *made, layers.Dense(10), *after])
-
-
-def functional(before=lambda x: x, middle=lambda x: x, after=lambda x: x):
-    keras.utils.set_random_seed(0)
-    images = keras.Input(SHAPE)
-    hidden = layers.Dense(32, "relu")(layers.Flatten()(before(images)))
-    return keras.Model(images, after(layers.Dense(10)(middle(hidden))))
-
-
-@functools.cache
-def dense():
-    return trained(sequential())
-
-
-def cnn():
-    return trained(sequential(features=(lambda: layers.Conv2D(8, 3, activation="relu"), layers.Flatten)))
-
-
-def softmaxed():
-    return trained(sequential(after=[layers.Softmax()]), loss="sparse_categorical_crossentropy")
-
-
-class Subclassed(keras.Model):
-    """A model as PyTorch's users write them, with arithmetic and dropout in `call`."""
-
-    def __init__(self, scale, last=None):
-        super().__init__()
-        self.scale, self.flat, self.hidden = scale, layers.Flatten(), layers.Dense(32, "relu")
-        self.dropout, self.last = layers.Dropout(0.2), layers.Dense(10, last)
-
-    def call(self, images, training=False):
-        hidden = self.hidden(self.flat(images / self.scale))
-        return self.last(self.dropout(hidden, training=training))
-
-
-def subclassed(scale=1.0, last=None):
-    keras.utils.set_random_seed(0)
-    loss = "sparse_categorical_crossentropy" if last else logits_loss
-    return trained(Subclassed(scale, last), scale, loss)
-
-
-def two_outputs():
-    keras.utils.set_random_seed(0)
-    images = keras.Input(SHAPE)
-    hidden = layers.Dense(32, "relu")(layers.Flatten()(images))
-    outputs = {"digit": layers.Dense(10, name="digit")(hidden), "size": layers.Dense(1, name="size")(hidden)}
-    model, (training, _) = keras.Model(images, outputs), digits()
-    model.compile(keras.optimizers.Adam(3e-3), {"digit": logits_loss, "size": "mse"})
-    sizes = training.images.mean(axis=(1, 2, 3))
-    model.fit(training.images, {"digit": training.labels, "size": sizes}, epochs=6, batch_size=50, verbose=0)
-    return model
-
-
-def ensemble(of_logits):
-    keras.utils.set_random_seed(0)
-    images = keras.Input(SHAPE)
-    nets = [dense(), cnn()]
-    outputs = [net(images) if of_logits else layers.Softmax()(net(images)) for net in nets]
-    return compiled(keras.Model(images, layers.Average()(outputs)))
-
-
-def compiled(model):
-    model.compile(loss=logits_loss, metrics=["accuracy"])
-    return model
-
-
-def quantised():
-    model = trained(sequential())
-    model.quantize("int8")
-    return compiled(model)
-
-
-def mixed_precision():
-    keras.utils.set_random_seed(0)
-    body = [layers.Flatten(), layers.Dense(32, "relu", dtype="mixed_bfloat16"), layers.Dense(10, dtype="float32")]
-    return trained(keras.Sequential([keras.Input(SHAPE), *body]))
-
-
-def in_float64():
-    keras.utils.set_random_seed(0)
-    body = [layers.Flatten(), layers.Dense(32, "relu", dtype="float64"), layers.Dense(10, dtype="float64")]
-    return trained(keras.Sequential([keras.Input(SHAPE, dtype="float64"), *body]))
-
-
-def vision_transformer():
-    keras.utils.set_random_seed(0)
-    images = keras.Input(SHAPE)
-    patches = layers.Reshape((16, 16))(layers.Conv2D(16, 2, strides=2)(images))
-    hidden = layers.Add()([patches, layers.MultiHeadAttention(2, 8)(patches, patches)])
-    hidden = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(hidden))
-    model = keras.Model(images, layers.Dense(10, "softmax")(hidden))
-    return trained(model, loss="sparse_categorical_crossentropy", epochs=30)
-
-
-def normalization():
-    layer = layers.Normalization()
-    layer.adapt(255 * digits()[0].images)
-    return trained(sequential(layer), 255)
-
-
-# name -> (model, options, scale and shift of the pixels that it wants); the owner's number is that of `model.evaluate`
-KINDS = {
-    "a dense net": (dense, {}, 1),
-    "a CNN": (cnn, {}, 1),
-    "a functional net": (lambda: trained(functional()), {}, 1),
-    "BatchNormalization first": (lambda: trained(sequential(layers.BatchNormalization())), {}, 1),
-    "Rescaling": (lambda: trained(sequential(layers.Rescaling(1 / 255)), 255), {}, 255),
-    "Rescaling to -1": (lambda: trained(sequential(layers.Rescaling(1 / 127.5, -1)), 255), {}, 255),
-    "Normalization": (normalization, {}, 255),
-    "/ 255.0": (lambda: trained(functional(lambda x: x / 255.0), 255), {}, 255),
-    "ops.divide": (lambda: trained(functional(lambda x: ops.divide(x, 255.0)), 255), {}, 255),
-    "Lambda": (lambda: trained(sequential(layers.Lambda(lambda x: x / 255.0)), 255), {}, 255),
-    "BatchNormalization of bytes": (lambda: trained(sequential(layers.BatchNormalization()), 255, epochs=10), {}, 255),
-    "Rescaling after dropout": (
-        lambda: trained(sequential(layers.Dropout(0.1), layers.Rescaling(1 / 255)), 255),
-        {},
-        255,
-    ),
-    "softmax": (softmaxed, {}, 1),
-    "ops.softmax": (lambda: trained(functional(after=ops.softmax), loss="sparse_categorical_crossentropy"), {}, 1),
-    "softmax in an inner model": (lambda: compiled(keras.Sequential([keras.Input(SHAPE), softmaxed()])), {}, 1),
-    "log_softmax": (lambda: compiled(functional_of(dense(), ops.log_softmax)), {}, 1),
-    "relu at the end": (lambda: compiled(functional_of(dense(), ops.relu)), {}, 1),
-    "augmentation first": (lambda: trained(sequential(layers.RandomTranslation(0.1, 0.1))), {}, 1),
-    "augmentation in an inner model": (
-        lambda: trained(sequential(keras.Sequential([layers.RandomRotation(0.05), layers.RandomZoom(0.1)]))),
-        {},
-        1,
-    ),
-    "augmentation, functional": (lambda: trained(functional(layers.RandomTranslation(0.1, 0.1))), {}, 1),
-    "augmentation after Rescaling": (
-        lambda: trained(sequential(layers.Rescaling(1 / 255), layers.RandomContrast(0.2)), 255),
-        {},
-        255,
-    ),
-    "augmentation called by a model": (lambda: compiled(functional_of(augmented(), lambda x: x)), {}, 1),
-    "Dropout": (lambda: trained(functional(middle=layers.Dropout(0.3))), {}, 1),
-    "GaussianNoise, off": (lambda: trained(sequential(layers.GaussianNoise(0.2))), {}, 1),
-    "an ensemble of logits": (lambda: ensemble(True), {}, 1),
-    "an ensemble of softmaxes": (lambda: ensemble(False), {}, 1),
-    "quantised": (quantised, {}, 1),
-    "mixed precision": (mixed_precision, {}, 1),
-    "float64": (in_float64, {}, 1),
-    "subclassed": (subclassed, {}, 1),
-    "subclassed, / 255.0, softmax": (lambda: subclassed(255.0, "softmax"), {}, 255),
-    "a small ViT": (vision_transformer, {}, 1),
-}
-
-
-def functional_of(net, after):
-    images = keras.Input(SHAPE)
-    return keras.Model(images, after(net(images)))
-
-
-@functools.cache
-def augmented():
-    return trained(sequential(layers.RandomTranslation(0.1, 0.1)))
-
-
-def test_images():
-    test = digits()[1]
-    return test.images[:IMAGES], test.labels[:IMAGES]
-
-
 def accuracy(model, **options):
     """The clean accuracy that every evaluation tells."""
-    images, labels = test_images()
+    images, labels = some_images()
     target = adapt(model, SHAPE, **options)
     check_pixels(target, images, labels)
     return judge(target, tf.constant(images), labels, np.arange(IMAGES), 0).correct.mean()
@@ -222,7 +55,7 @@ QUICK = ("a dense net", "/ 255.0", "ops.softmax", "augmentation, functional", "s
 @pytest.mark.parametrize("kind", cases(KINDS, *QUICK, "an ensemble of softmaxes"))
 def test_the_clean_accuracy_is_that_of_the_owner(kind):
     make, options, scale = KINDS[kind]
-    model, (images, labels) = make(), test_images()
+    model, (images, labels) = make(), some_images()
     owners = model.evaluate(images * scale, labels, verbose=0)[1]
     assert owners > 0.3, "a net that has learnt nothing shows nothing"
     if scale != 1:
@@ -235,68 +68,10 @@ def test_the_clean_accuracy_is_that_of_the_owner(kind):
 # Random nets: the number of the owner's own loop
 
 
-def monte_carlo():
-    return trained(functional(middle=lambda x: layers.Dropout(0.4, name="mc")(x, training=True)))
-
-
-def inner_monte_carlo():
-    return compiled(keras.Sequential([keras.Input(SHAPE), monte_carlo()]))
-
-
-@functools.cache
-def augmented_monte_carlo():
-    """(model, the same layers without the augmentation): dropout is on in both, as its owner calls it."""
-    keras.utils.set_random_seed(0)
-    body = [layers.Flatten(), layers.Dense(32, "relu"), layers.Dropout(0.4, name="mc"), layers.Dense(10)]
-
-    def build(before):
-        images = keras.Input(SHAPE)
-        hidden = body[1](body[0](before(images)))
-        return keras.Model(images, body[3](body[2](hidden, training=True)))
-
-    twin = trained(build(lambda images: images))
-    return build(layers.RandomTranslation(0.5, 0.5, name="move")), twin
-
-
-class AlwaysNoise(layers.Layer):
-    def call(self, images):
-        return images + tf.random.normal(tf.shape(images), stddev=0.3)
-
-
-def always_noise():
-    return trained(sequential(AlwaysNoise()))
-
-
-class NoisyCall(keras.Model):
-    """A model of its own class that keeps its dropout on."""
-
-    def __init__(self):
-        super().__init__()
-        self.flat, self.hidden = layers.Flatten(), layers.Dense(32, "relu")
-        self.dropout, self.last = layers.Dropout(0.4), layers.Dense(10)
-
-    def call(self, images):
-        return self.last(self.dropout(self.hidden(self.flat(images)), training=True))
-
-
-def noisy_call():
-    keras.utils.set_random_seed(0)
-    return trained(NoisyCall())
-
-
-# name -> (model, the owner's call)
-RANDOM = {
-    "Monte Carlo dropout": (monte_carlo, lambda model, x: model(x)),
-    "Monte Carlo dropout in an inner model": (inner_monte_carlo, lambda model, x: model(x)),
-    "noise of tf.random": (always_noise, lambda model, x: model(x)),
-    "dropout in call": (noisy_call, lambda model, x: model(x)),
-}
-
-
 @pytest.mark.parametrize("kind", cases(RANDOM, "dropout in call"))
 def test_the_accuracy_of_a_random_net_is_within_the_interval_of_the_owners_loop(kind):
     make, call = RANDOM[kind]
-    model, (images, labels) = make(), test_images()
+    model, (images, labels) = make(), some_images()
     draws = np.array([np.argmax(call(model, images), axis=1) == labels for _ in range(200)])
     assert 0 < draws.std(axis=0).mean(), "the net is random"
     report = wca_tf.evaluate(model, images, labels, attacks="fgsm:eot_samples=1", epsilons=0.01)
@@ -306,7 +81,7 @@ def test_the_accuracy_of_a_random_net_is_within_the_interval_of_the_owners_loop(
 
 
 def test_augmentation_is_off_where_dropout_is_on():
-    (model, twin), (images, labels) = augmented_monte_carlo(), test_images()
+    (model, twin), (images, labels) = augmented_monte_carlo(), some_images()
     report = wca_tf.evaluate(model, images, labels, attacks="fgsm:eot_samples=1", epsilons=0.01)
     assert report["net"]["random_layers"] == {"on": ["mc"], "off": ["move"]}
     owners = np.mean([np.argmax(twin(images), axis=1) == labels for _ in range(200)])
@@ -316,7 +91,7 @@ def test_augmentation_is_off_where_dropout_is_on():
 
 
 def test_training_overrides_what_is_random():
-    images = test_images()[0][:4]
+    images = some_images()[0][:4]
     target = adapt(augmented_monte_carlo()[0], training=False)
     np.testing.assert_array_equal(target.features(images), target.features(images))
     assert target.net.random_on == [] and target.has_noise is False
@@ -345,9 +120,9 @@ DATA = {
 
 @pytest.mark.parametrize("kind", cases(DATA, "float64", "labels in a column", "tf.data"))
 def test_images_and_labels_of_every_kind_have_the_same_accuracy(kind):
-    images, labels = DATA[kind](*test_images())
+    images, labels = DATA[kind](*some_images())
     report = wca_tf.evaluate(dense(), images, labels, attacks="fgsm", epsilons=0.01)
-    expected = dense().evaluate(*test_images(), verbose=0)[1]
+    expected = dense().evaluate(*some_images(), verbose=0)[1]
     assert report["clean"]["accuracy"]["value"] == pytest.approx(expected, abs=0.02 if kind == "float16" else 1e-6)
 
 
@@ -363,7 +138,7 @@ REFUSED_DATA = {
 @pytest.mark.parametrize("kind", REFUSED_DATA)
 def test_data_that_cannot_be_used_are_one_line_with_advice(kind):
     make, message = REFUSED_DATA[kind]
-    images, labels = make(*test_images())
+    images, labels = make(*some_images())
     with pytest.raises(InputError, match=message) as raised:
         wca_tf.evaluate(dense(), images, labels, attacks="fgsm")
     assert "\n" not in str(raised.value)
@@ -374,7 +149,7 @@ def test_a_binary_net_has_the_accuracy_of_its_owner(last):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input(SHAPE), layers.Flatten(), layers.Dense(16, "relu"), layers.Dense(1, last)])
     loss = keras.losses.BinaryCrossentropy(from_logits=last is None)
-    training, (images, labels) = digits()[0], test_images()
+    training, (images, labels) = digits()[0], some_images()
     threshold = 0.5 if last else 0.0
     model.compile("adam", loss, metrics=[keras.metrics.BinaryAccuracy(threshold=threshold)])
     model.fit(training.images, training.labels > 4, epochs=8, verbose=0)
@@ -387,7 +162,7 @@ def test_a_binary_net_has_the_accuracy_of_its_owner(last):
 @pytest.mark.parametrize("form", ["array", pytest.param("tf.data", marks=pytest.mark.slow)])
 def test_float_images_up_to_255_are_those_that_the_model_takes(form):
     """As image_dataset_from_directory has them, for a model that rescales."""
-    model, (images, labels) = KINDS["Rescaling"][0](), test_images()
+    model, (images, labels) = KINDS["Rescaling"][0](), some_images()
     owners, data = model.evaluate(255 * images, labels, verbose=0)[1], (255 * images, labels)
     given = data if form == "array" else (tf.data.Dataset.from_tensor_slices(data).batch(50),)
     report = wca_tf.evaluate(model, *given, attacks="fgsm", epsilons=8 / 255)
@@ -398,7 +173,7 @@ def test_float_images_up_to_255_are_those_that_the_model_takes(form):
 
 
 def test_one_output_of_several_is_chosen_by_its_name_or_number():
-    model, (images, labels) = two_outputs(), test_images()
+    model, (images, labels) = two_outputs(), some_images()
     owners = (np.argmax(model(images)["digit"], axis=1) == labels).mean()
     with pytest.raises(InputError, match=r"one output, received one with 2: choose by output=, of 0 \('digit'\)"):
         accuracy(model)
@@ -408,7 +183,7 @@ def test_one_output_of_several_is_chosen_by_its_name_or_number():
 
 
 def test_a_function_of_images_is_a_net():
-    net, (images, labels) = dense(), test_images()
+    net, (images, labels) = dense(), some_images()
     assert accuracy(lambda images: net(images)) == pytest.approx(net.evaluate(images, labels, verbose=0)[1])
     with pytest.raises(InputError, match="expected image_shape|images of any size"):
         adapt(lambda images: net(images))
@@ -424,7 +199,7 @@ def test_logits_between_0_and_1_are_taken_where_the_owner_says_so():
     squashed = functional_of(dense(), lambda x: 1 / (1 + ops.exp(-x)))
     with pytest.raises(InputError, match="outputs='logits'"):
         accuracy(squashed)
-    assert accuracy(squashed, outputs="logits") == pytest.approx(dense().evaluate(*test_images(), verbose=0)[1])
+    assert accuracy(squashed, outputs="logits") == pytest.approx(dense().evaluate(*some_images(), verbose=0)[1])
 
 
 def test_masked_classes_are_told_how_to_be_masked():
@@ -441,12 +216,23 @@ def test_masked_classes_are_told_how_to_be_masked():
     ],
 )
 def test_advice_about_shapes_works(make, message):
-    images, _ = test_images()
+    images, _ = some_images()
     model = make()
     with pytest.raises(InputError, match=message):
-        wca_tf.evaluate(model, *test_images(), attacks="fgsm")
+        wca_tf.evaluate(model, *some_images(), attacks="fgsm")
     first = layers.Flatten() if "Flatten" in message else layers.Permute((3, 1, 2))
     adapt(keras.Sequential([keras.Input(SHAPE), first, model])).features(images[:2])
+
+
+def test_images_of_a_net_with_channels_first_are_not_taken_for_others():
+    """Else n_pixel would change a row in place of a pixel."""
+    keras.utils.set_random_seed(0)
+    body = [layers.Conv2D(4, 3, data_format="channels_first"), layers.Flatten(), layers.Dense(10)]
+    model, (images, labels) = keras.Sequential([keras.Input((1, 8, 8)), *body]), some_images()
+    with pytest.raises(InputError, match=r"received one that takes \(1, 8, 8\): channels_first\?"):
+        wca_tf.evaluate(model, np.moveaxis(images, -1, 1), labels, attacks="fgsm")
+    model = keras.Sequential([keras.Input(SHAPE), layers.Permute((3, 1, 2)), model])
+    assert accuracy(model) == pytest.approx(np.mean(np.argmax(model(images), axis=1) == labels))
 
 
 # What is printed and stored
@@ -454,7 +240,7 @@ def test_advice_about_shapes_works(make, message):
 
 def test_what_was_decided_is_printed_first_and_stored(tmp_path, capsys):
     report = wca_tf.evaluate(
-        augmented(), *test_images(), attacks="fgsm", epsilons=0.01, report_dir=tmp_path / "report", name="mine"
+        augmented(), *some_images(), attacks="fgsm", epsilons=0.01, report_dir=tmp_path / "report", name="mine"
     )
     first = capsys.readouterr().out.splitlines()[0]
     percent = f"{100 * report['clean']['accuracy']['value']:.1f}"
@@ -467,9 +253,9 @@ def test_what_was_decided_is_printed_first_and_stored(tmp_path, capsys):
 
 def test_another_range_of_pixels_is_another_net_for_a_report(tmp_path):
     shared = {"attacks": "fgsm", "epsilons": 0.01, "report_dir": tmp_path / "report"}
-    wca_tf.evaluate(dense(), *test_images(), **shared)
+    wca_tf.evaluate(dense(), *some_images(), **shared)
     with pytest.raises(InputError, match="another model"):
-        wca_tf.evaluate(dense(), *test_images(), pixel_range=(0, 2), **shared)
+        wca_tf.evaluate(dense(), *some_images(), pixel_range=(0, 2), **shared)
 
 
 # The comparison of ranges
@@ -485,7 +271,7 @@ def test_the_comparison_of_ranges_makes_few_errors_about_nets_that_are_equal():
 @pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.slow), 13])
 def test_few_images_are_no_error_but_a_note(count):
     model = trained(sequential(layers.Rescaling(1 / 255)), 255)
-    images, labels = test_images()
+    images, labels = some_images()
     report = wca_tf.evaluate(model, images[:count], labels[:count], attacks="fgsm", epsilons=0.01)
     assert re.search(f"^{count} images are too few to measure|which is not sure", report["net"]["note"])
 
@@ -494,7 +280,7 @@ def test_few_images_are_no_error_but_a_note(count):
 def test_nets_of_this_package_with_noise_raise_no_false_alarm():
     """Beside larger pixels their noise vanishes, and the answers get better."""
     around = ((0, 0), (2, 2), (2, 2), (0, 0))  # lenet5 takes 12×12 pixels
-    training, (images, labels) = digits()[0], test_images()
+    training, (images, labels) = digits()[0], some_images()
     images, request = np.pad(images, around), wca_tf.NetRequest((12, 12, 1), 10, backbone="lenet5")
     for text in ("smoothing:deviation=0.7", "rse:first_deviation=0.7"):
         net = wca_tf.parse_defence(text).build(request)
@@ -503,9 +289,21 @@ def test_nets_of_this_package_with_noise_raise_no_false_alarm():
         wca_tf.parse_attack("fgsm:eot_samples=1")(net, images, labels)
 
 
+def test_a_net_that_learns_more_is_measured_again():
+    features = (layers.Flatten, lambda: layers.Dense(64, ops.sin))
+    model, (images, labels) = trained(sequential(features=features), epochs=20), some_images()
+    check_pixels(target := adapt(model), images, labels)
+    measured = target.net._sums_when_sure
+    check_pixels(target, images, labels)
+    assert measured and target.net._sums_when_sure is measured, "sure"
+    model.layers[1].kernel.assign(model.layers[1].kernel / 255)  # as if it had learnt from pixels up to 255
+    with pytest.raises(InputError, match=r"give pixel_range=\(0, 255\)"):
+        check_pixels(target, images, labels)
+
+
 def test_evidence_that_is_not_sure_is_a_note_and_is_measured_again():
     """18 images, of which one is right in both ranges; an attack on them must not stop the check of more images."""
-    model, (images, labels) = KINDS["Rescaling"][0](), test_images()
+    model, (images, labels) = KINDS["Rescaling"][0](), some_images()
     with pytest.warns(UserWarning, match="which is not sure|too few images|are too few"):
         wca_tf.parse_attack("fgsm")(model, images[:12], labels[:12])
     with pytest.raises(InputError, match=r"give pixel_range=\(0, 255\)"):
@@ -523,7 +321,7 @@ def test_evidence_that_is_not_sure_is_a_note_and_is_measured_again():
 
 def test_the_range_that_the_owner_gives_is_kept():
     """Of images that are all answered wrongly, another range gets some right."""
-    model, (images, labels) = dense(), test_images()
+    model, (images, labels) = dense(), some_images()
     wrong = np.argmax(model(images), axis=1) != labels
     report = wca_tf.evaluate(model, images[wrong], labels[wrong], attacks="fgsm", epsilons=0.01, pixel_range=(0, 1))
     assert report["clean"]["accuracy"]["value"] == 0
@@ -535,7 +333,7 @@ def test_a_softmax_that_is_used_twice_is_not_left_out():
     hidden = layers.Dense(32, "relu")(layers.Flatten()(images))
     gated = layers.Multiply()([hidden, softmax(layers.Dense(32)(hidden))])
     model = trained(keras.Model(images, softmax(layers.Dense(10)(10 * gated))), loss="sparse_categorical_crossentropy")
-    assert accuracy(model) == pytest.approx(model.evaluate(*test_images(), verbose=0)[1], abs=1e-6)
+    assert accuracy(model) == pytest.approx(model.evaluate(*some_images(), verbose=0)[1], abs=1e-6)
 
 
 class OwnStep(keras.Model):
@@ -555,7 +353,7 @@ def test_noise_in_a_call_is_said_to_be_on(make):
 
 
 def test_a_set_that_repeats_for_ever_is_refused():
-    endless = tf.data.Dataset.from_tensor_slices(test_images()).batch(50).repeat()
+    endless = tf.data.Dataset.from_tensor_slices(some_images()).batch(50).repeat()
     with pytest.raises(InputError, match="a finite tf.data.Dataset"):
         wca_tf.evaluate(dense(), endless, attacks="fgsm")
 
@@ -565,7 +363,7 @@ def test_a_set_that_repeats_for_ever_is_refused():
 )
 def test_images_from_minus_one_are_told_what_to_do(images, advice):
     model = trained(sequential(), 2, shift=-1)
-    pixels, labels = test_images()
+    pixels, labels = some_images()
     with pytest.raises(InputError, match=advice):
         wca_tf.evaluate(model, images(pixels), labels, attacks="fgsm")
     assert accuracy(model, pixel_range=(-1, 1)) == pytest.approx(model.evaluate(2 * pixels - 1, labels, verbose=0)[1])
@@ -604,7 +402,8 @@ def test_the_command_takes_models_of_every_form(command, tmp_path, how):
 def test_a_fresh_process_reads_a_net_by_keras_after_one_import(tmp_path):
     net = wca_tf.parse_defence("wca").build(wca_tf.NetRequest((28, 28, 1), 10, backbone="lenet5"))
     net.save(tmp_path / "net.keras")
-    for line in ("import keras, wca_tf.keras_classes; keras.saving", "import wca_tf; wca_tf"):
+    by_keras = ("import keras, wca_tf", "import wca_tf.keras_classes, keras")
+    for line in (*(f"{each}; keras.saving" for each in by_keras), "import wca_tf; wca_tf"):
         code = f"{line}.load_model({str(tmp_path / 'net.keras')!r})"
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
 

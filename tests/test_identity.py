@@ -145,6 +145,8 @@ def test_a_net_that_is_built_again_in_one_process_is_the_same_net(net):
 
     first = build()
     assert digest_of_net(first) == digest_of_net(build())
+    first.trainable = False
+    assert digest_of_net(first) == digest_of_net(build()), "frozen, it answers alike"
     kept = keras.Sequential([keras.Input(SHAPE), *first.layers[1:3]])
     assert digest_of_net(kept) != digest_of_net(first)
 

@@ -1,6 +1,6 @@
-"""Import this module to read nets of this package by `keras.saving.load_model`: it registers their classes with Keras.
+"""Registers the classes of this package with Keras, so that `keras.saving.load_model` reads its nets.
 
-`wca_tf.load_model` needs no import: it imports what a file names.
+`import wca_tf` imports this module where Keras is loaded before. `wca_tf.load_model` imports what a file names.
 """
 
 import wca_tf.defences.adv_bnn.layers

@@ -55,9 +55,12 @@ def _layers(layer: keras.Layer) -> Iterator[keras.Layer]:
 
 
 def _renamed(described: Any, names: dict[str, str]) -> Any:
-    """Return a description with the new name in place of each text that is an old one."""
+    """Return a description with the new name in place of each text that is an old one, and all of it trainable.
+
+    What is trainable decides no answer: a net whose batch normalisation learns as it answers is refused.
+    """
     if isinstance(described, dict):
-        return {key: _renamed(value, names) for key, value in described.items()}
+        return {key: key == "trainable" or _renamed(value, names) for key, value in described.items()}
     if isinstance(described, list | tuple):
         return [_renamed(value, names) for value in described]
     return names.get(described, described) if isinstance(described, str) else described

@@ -161,6 +161,7 @@ class PassProgress:
             self._in_batch, self._work.batches = False, self._work.batches - 1
             self._expected = self._read() - self._before
             self._work.ratio = self._expected / self._work.estimate() or 1.0
+            self._end_building()
             self._show()
             if not self._work.batches:
                 self._later.pop(0)
@@ -176,8 +177,7 @@ class PassProgress:
         """Read which attack of a cascade runs, and with how many images, and estimate the batch again."""
         if self._read() == self._before:
             return self._describe(BUILDING)
-        if BUILDING in self._bar.desc:
-            self._describe()
+        self._end_building()
         seen = passes.read(passes.TURN), self._workers * passes.read(passes.IN_PLAY)
         if seen == self._seen or not seen[1] or seen[0] >= len(self._work.turns):
             return
@@ -185,6 +185,10 @@ class PassProgress:
         self._expected = self._read() - self._before + self._work.estimate(turn, in_play)
         playing = f"{min(in_play, self._images)} of {self._images} images"
         self._describe(f"{self._work.turns[turn].name}, {playing}")
+
+    def _end_building(self) -> None:
+        if not self._bar.disable and BUILDING in self._bar.desc:
+            self._describe()
 
     def _describe(self, now: str = "") -> None:
         """Show the attack and its radius before the bar, and what it does now."""

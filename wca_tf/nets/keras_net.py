@@ -47,7 +47,8 @@ class KerasNet:
         if self.own and pixel_range is not None:
             raise InputError("expected no pixel_range for a net of this package: it has pixel_mean and pixel_std")
         self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
-        self._range_note, self._range_is_sure = "", pixel_range is not None
+        self._range_note, self._range_is_known = "", pixel_range is not None
+        self._sums_when_sure: list[float] | None = None  # of the weights
         self.image_shape = _image_shape(model.backbone if self.own else model, image_shape)
         self.images = probe_images(self.image_shape)
         explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []
@@ -72,7 +73,7 @@ class KerasNet:
         if draws or not alike:
             target = SampledTarget(logits, noise_free_logits=None if self.own else self._without_noise())
         if self.own and isinstance(target, SampledTarget):  # beside larger pixels its noise would vanish
-            self._range_is_sure = True
+            self._range_is_known = True
         if isinstance(target, SampledTarget) and not self.own and not self.random_on:
             self.random_on, self.random_off = ["some, in its own call"], []  # which ones cannot be known
         mark_checked(target, self.image_shape)
@@ -102,12 +103,15 @@ class KerasNet:
         }
 
     def check_pixels(self, images: np.ndarray, labels: np.ndarray) -> str:
-        """Do what `check_pixels` of adapter.py says; the answer is kept once it is sure."""
-        if not self._range_is_sure:
+        """Do what `check_pixels` of adapter.py says; the answer is kept once it is sure, until the net learns more."""
+        if not self._range_is_known and (sums := self._sums_of_weights()) != self._sums_when_sure:
             noisy = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is None
-            found = better_range(self._predict, self._advice, images, labels, noisy)
-            self._range_note, self._range_is_sure = found
+            self._range_note, sure = better_range(self._predict, self._advice, images, labels, noisy)
+            self._sums_when_sure = sums if sure else None
         return self._range_note
+
+    def _sums_of_weights(self) -> list[float]:
+        return [float(keras.ops.sum(keras.ops.cast(each, "float32"))) for each in getattr(self.model, "weights", ())]
 
     def _advice(self, low: float, high: float) -> str:
         """Return what to do where pixels from `low` to `high` are those that the net wants."""
@@ -252,6 +256,11 @@ def _random_layers(model: Any) -> list[Any]:
     ]
 
 
+def _is_channels_first(model: Any) -> bool:
+    layers = all_layers(model) if isinstance(model, keras.Model) else []
+    return any(getattr(layer, "data_format", None) == "channels_first" for layer in layers)
+
+
 def _image_shape(model: Any, given: tuple[int, ...] | None) -> tuple[int, ...]:
     """Return (H, W, channels) of the images that a net takes; `given` where it takes any size."""
     known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
@@ -260,14 +269,18 @@ def _image_shape(model: Any, given: tuple[int, ...] | None) -> tuple[int, ...]:
         known, shape = (*known, 1), shape if len(shape) == 3 else (*shape, 1)
     if given is None and None in shape:
         raise InputError("expected image_shape=(H, W, channels) for a net that takes images of any size")
+    turned = len(known) == 3 and None not in known and known[0] < min(known[1:]) and _is_channels_first(model)
     fits = len(known) == len(shape) == 3 and all(k in (None, s) for k, s in zip(known, shape, strict=True))
-    if not fits:
+    if turned or not fits:
         advice = ""
         if len(known) == 1 and known[0]:
             advice = ": put keras.layers.Flatten() before it"
-        elif len(known) == 3 and sorted(map(str, known)) == sorted(map(str, shape)):
-            advice = ": channels_first? Put keras.layers.Permute((3, 1, 2)) before it"
+        elif turned or (len(known) == 3 and sorted(map(str, known)) == sorted(map(str, shape))):
+            advice = (
+                ": channels_first? Put keras.layers.Permute((3, 1, 2)) before it, and give images with channels last"
+            )
+        wanted = "" if turned else f", {shape}"
         raise InputError(
-            f"expected a net that takes images [B, H, W, channels], {shape}; received one that takes {known}{advice}"
+            f"expected a net that takes images [B, H, W, channels]{wanted}; received one that takes {known}{advice}"
         )
     return shape
