@@ -44,7 +44,10 @@ def test_an_application_at_its_own_size_has_the_accuracy_of_its_owner(applicatio
 
 def test_a_net_of_cifar_10_from_pypi_has_the_accuracy_of_its_owner(authors_file):
     """`cifar-10-model`: pixels up to 255, and a relu before the loss of logits."""
-    model = keras.models.load_model(authors_file("cifar_10_model", "trained_models", "cnn_model.h5"), compile=False)
+    file = authors_file("cifar_10_model", "trained_models", "cnn_model.h5")
+    with pytest.raises(InputError, match=r"keras.models.load_model\(PATH, compile=False\) reads the nets of others"):
+        wca_tf.load_model(file)
+    model = keras.models.load_model(file, compile=False)
     images, labels = of_test_set("cifar10")
     owners = np.mean(np.argmax(model.predict(images.astype(np.float32), verbose=0), axis=1) == labels)
     with pytest.raises(InputError, match=r"give pixel_range=\(0, 255\)"):

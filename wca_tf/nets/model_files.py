@@ -17,6 +17,7 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.targets import AnyTarget
 
+_OTHERS = "keras.models.load_model(PATH, compile=False) reads the nets of others, and wca_tf.evaluate takes them"
 BEST = "model.keras"  # of the files that a training run leaves, the net of the best epoch
 
 
@@ -34,12 +35,15 @@ def load_model(path: str | Path, modules: Iterable[str] = ()) -> StochasticClass
 
     Raises:
         InputError: the file is absent or truncated, has no `StochasticClassifier`, or needs a module that is neither
-            imported nor among `modules`; or one of these cannot be imported.
+            imported nor among `modules`; or one of these cannot be imported. Other Keras models are for
+            `keras.models.load_model`.
     """
     import_modules(modules)
     path = Path(path)
     if not path.is_file():
         raise InputError(f"expected a trained model {path}: there is none")
+    if path.suffix in (".h5", ".hdf5"):
+        raise InputError(f"expected a .keras file that bin/train made, received {path}: {_OTHERS}")
     try:
         import_classes(path)
         model = keras.models.load_model(path)
@@ -50,7 +54,7 @@ def load_model(path: str | Path, modules: Iterable[str] = ()) -> StochasticClass
             f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
         ) from None
     if not isinstance(model, StochasticClassifier):
-        raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
+        raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}: {_OTHERS}")
     return model
 
 
