@@ -64,7 +64,8 @@ def layers_behind(model: keras.Model, layer: Any, output: int = 0) -> tuple[Any,
     The layer may be inside an inner model. The result is `None` where no chain of operations leads from the layer to
     the output, or where the model has no graph of layers.
     """
-    outputs, chain = getattr(model, "outputs", None), []
+    chain: list[Any] = []
+    outputs = getattr(model, "outputs", None)
     if not outputs:
         return None
     tensor = outputs[output]

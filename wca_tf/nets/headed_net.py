@@ -32,9 +32,6 @@ class HeadedNet:
         head: its head.
         behind: the layers behind the head, each of which `keeps_gaussian`.
         pixel_range: the pixels that the model gets.
-
-    Attributes:
-        target: the net for attacks.
     """
 
     defence = ""
@@ -52,9 +49,13 @@ class HeadedNet:
         scales = [np.asarray(layer.scale, np.float32) for layer in behind if isinstance(layer, keras.layers.Rescaling)]
         scale = functools.reduce(np.multiply, scales, np.ones(self.num_classes, np.float32))
         self._scale = tf.constant(scale[:, np.newaxis])  # of the logits of each class
-        self.target = GaussianLogitsTarget(
+        self._target = GaussianLogitsTarget(
             self.features, self._logits_of, lambda: self._scale * head.logit_scale, has_noise=True
         )
+
+    def target(self) -> GaussianLogitsTarget:
+        """Return the target for attacks, the same at every call."""
+        return self._target
 
     def features(self, images: tf.Tensor) -> tf.Tensor:
         """Return the features [B, D] that the head adds its noise to."""
@@ -68,15 +69,15 @@ class HeadedNet:
 
     def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
         """Return logits [B, C] of the net without its noise."""
-        return self.target.noise_free_logits(self.target.features(images))
+        return self._target.noise_free_logits(self._target.features(images))
 
     def logits(self, images: tf.Tensor, seed: tf.Tensor | int) -> tf.Tensor:
         """Return logits [B, C] under one draw, which the seed decides."""
-        return self.target.logits(self.target.features(images), make_seed(seed), 1)[0]
+        return self._target.logits(self._target.features(images), make_seed(seed), 1)[0]
 
     def gaussian_logits(self, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the mean [B, C] of the logits, and A [C, D] of their covariance A Aᵀ."""
-        return self.noise_free_logits(images), self.target.logit_scale
+        return self.noise_free_logits(images), self._target.logit_scale
 
     @property
     def class_weights(self) -> tf.Tensor:
@@ -132,5 +133,5 @@ def headed_net(model: Any, answer: Answer, images: tf.Tensor, pixel_range: Pixel
             return None
         behind = found[1]
     net = HeadedNet(model, answer, heads[0], behind, pixel_range)
-    same = np.allclose(net.target.noise_free_logits(calls[0].features), tf.cast(outputs, tf.float32), SAME, SAME)
+    same = np.allclose(net.target().noise_free_logits(calls[0].features), tf.cast(outputs, tf.float32), SAME, SAME)
     return net if same else None

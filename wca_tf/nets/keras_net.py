@@ -85,7 +85,7 @@ class KerasNet:
             logits = self._following_seeds(lambda images, _: net(images))
             target = GaussianLogitsTarget(net, tf.identity, tf.zeros([found.num_classes, 1]))
             if headed := headed_net(self.model, net, self.images, self.pixel_range):
-                target, known, self.headed = headed.target, True, headed
+                target, known, self.headed = headed.target(), True, headed
         draws = self._moves_a_stream(lambda: target.logits(target.features(self.images), make_seed(0), 1))
         # A call without a seed would move the streams of the net: the check is of calls that follow seeds.
         alike = check_answers(SampledTarget(logits) if draws else target, self.images, known)
@@ -119,7 +119,7 @@ class KerasNet:
             "class": type(self.model).__name__ if isinstance(self.model, keras.Model) else "a function",
             "framework": "Keras" if isinstance(self.model, keras.Model) else "TensorFlow",
             "pixel_range": list(self.pixel_range),
-            "outputs": self.outputs,
+            "outputs": self.outputs + (f", Gaussian by {self.headed.head.name!r}" if self.headed else ""),
             "random_layers": {"on": self.random_on, "off": self.random_off},
             "note": self._range_note,
         }

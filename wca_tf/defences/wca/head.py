@@ -220,7 +220,7 @@ class WCAHead(GaussianHead):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["dtype"]  # always float32
-        names = ("num_classes", "feature_dim", "covariance", "alignment", "alignment_weight", "weight_decay")
-        names += ("bottleneck_activation", "seed", "lipschitz_bottleneck")
+        names = ["num_classes", "feature_dim", "covariance", "alignment", "alignment_weight", "weight_decay"]
+        names += ["bottleneck_activation", "seed", "lipschitz_bottleneck"]
         features = next(name for name, length in FEATURES.items() if length == self.feature_length)
         return {**config, **{name: getattr(self, name) for name in names}, "features": features}
