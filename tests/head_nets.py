@@ -1,6 +1,7 @@
 """Models that end in a WCAHead, on the toy images, in every way that Keras builds models."""
 
 import keras
+import pytest
 import tensorflow as tf
 from keras import layers
 from toy_models import CLASSES, DIMENSIONS, toy_data
@@ -8,6 +9,11 @@ from toy_models import CLASSES, DIMENSIONS, toy_data
 import wca_tf
 
 SHAPE, SEED = (8, 8, 1), 5
+
+
+def cases(names, *quick):
+    """The names as parameters; all but the quick ones are slow tests."""
+    return [pytest.param(name, marks=[] if name in quick else pytest.mark.slow) for name in names]
 
 
 def head(**options):

@@ -12,6 +12,7 @@ from head_nets import (
     Subclassed,
     WithoutTraining,
     body,
+    cases,
     compiled,
     fitted,
     functional,
@@ -65,7 +66,7 @@ def parts_of(model, term):
     return [logits, ce, regulariser, *gradients[0], *gradients[1]]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", cases(MODELS, "sequential", "subclassed"))
 def test_a_batch_has_the_logits_the_loss_and_the_gradients_of_a_wca_net(name):
     net = twin()
     model = with_weights_of(net, MODELS[name]())
@@ -78,12 +79,15 @@ def test_a_batch_has_the_logits_the_loss_and_the_gradients_of_a_wca_net(name):
     assert largest_difference(model, net) < 3e-7  # the two parts of a gradient are added in another order
 
 
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"steps_per_execution": 3}])
-def test_48_steps_of_adam_end_with_the_weights_of_a_wca_net(options):
+WAYS = {"graph": {}, "eager": {"run_eagerly": True}, "three steps at a time": {"steps_per_execution": 3}}
+
+
+@pytest.mark.parametrize("way", cases(WAYS, "graph"))
+def test_48_steps_of_adam_end_with_the_weights_of_a_wca_net(way):
     net = twin()
     model = with_weights_of(net, sequential())
     fitted(net, 16)
-    fitted(model, 16, options=options)
+    fitted(model, 16, options=WAYS[way])
     assert largest_difference(model, net) < 1e-6
 
 
@@ -156,9 +160,9 @@ def test_outside_training_and_in_val_loss_there_is_no_term():
     assert alone["loss"] == pytest.approx(alone["ce"], rel=1e-6)
 
 
-@pytest.mark.parametrize("make", [sequential, twin], ids=["head", "WCANet"])
-def test_early_stopping_on_val_loss_chooses_the_epoch_of_the_best_cross_entropy(make):
-    model, (images, labels) = make(), toy_data(200)
+@pytest.mark.parametrize("name", cases(["head", "WCANet"], "head"))
+def test_early_stopping_on_val_loss_chooses_the_epoch_of_the_best_cross_entropy(name):
+    model, (images, labels) = (twin if name == "WCANet" else sequential)(), toy_data(200)
     noise = np.random.default_rng(0).uniform(0, 1, images.shape)
     data = (0.3 * images + noise).astype(np.float32)  # hard images: the net learns the first ones by heart
     stop = keras.callbacks.EarlyStopping("val_loss", patience=30, restore_best_weights=True)
@@ -213,7 +217,7 @@ PROBABILITIES = [
 
 
 @pytest.mark.parametrize("loss", PROBABILITIES, ids=["name", "function", "object"])
-@pytest.mark.parametrize("name", [*MODELS, "WCANet"])
+@pytest.mark.parametrize("name", cases([*MODELS, "WCANet"], "sequential", "subclassed", "WCANet"))
 def test_a_loss_of_probabilities_is_one_line(name, loss):
     images, labels = toy_data(32)
     with pytest.raises(InputError, match="expected a loss of logits, .*from_logits=True.*received .*entropy") as raised:
@@ -238,7 +242,7 @@ def test_a_softmax_behind_the_head_may_have_a_loss_of_probabilities():
 # Training in all of Keras's ways
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", cases(["mixed_bfloat16", "mixed_float16"], "mixed_bfloat16"))
 def test_the_head_is_float32_under_a_policy_of_half_precision(policy):
     keras.config.set_dtype_policy(policy)
     try:
@@ -252,6 +256,7 @@ def test_the_head_is_float32_under_a_policy_of_half_precision(policy):
     assert model(toy_data(2)[0]).dtype == tf.float32
 
 
+@pytest.mark.slow
 def test_weights_of_classes_and_samples_weigh_the_data_and_not_the_term():
     images, labels = toy_data()
     one, other, none = (built("sequential") for _ in range(3))
@@ -262,6 +267,7 @@ def test_weights_of_classes_and_samples_weigh_the_data_and_not_the_term():
     assert (head_of(one).classifier.kernel.numpy() != head_of(none).classifier.kernel.numpy()).all()
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_mean_of_the_steps():
     net = twin()
     model = with_weights_of(net, sequential())

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from head_nets import SHAPE, Subclassed, functional, head, nested, sequential, trained
+from head_nets import SHAPE, Subclassed, cases, functional, head, nested, sequential, trained
 from keras import layers
 from toy_models import CLASSES, toy_data
 
@@ -88,7 +88,7 @@ def answers(target, seed, draws=1):
     return target.logits(target.features(tf.constant(IMAGES[:4])), make_seed(seed), draws).numpy()
 
 
-@pytest.mark.parametrize("name", RECOGNISED)
+@pytest.mark.parametrize("name", cases(RECOGNISED, "subclassed", "Rescaling", "softmax"))
 def test_a_model_that_ends_in_a_head_has_gaussian_logits(name):
     model = trained(RECOGNISED[name]()) if "softmax" not in name else RECOGNISED[name]()
     before = model.get_weights()
@@ -110,7 +110,7 @@ def test_a_model_that_ends_in_a_head_has_gaussian_logits(name):
     np.testing.assert_allclose(drawn.var(axis=1), np.tile(variance, [4, 1]), rtol=6 * (2 / 25_000) ** 0.5)
 
 
-@pytest.mark.parametrize("name", BY_DRAWS)
+@pytest.mark.parametrize("name", cases(BY_DRAWS, "dropout that is on", "two heads"))
 def test_any_other_model_is_judged_by_draws(name):
     target = adapt(BY_DRAWS[name](), SHAPE)
     assert isinstance(target, SampledTarget) and target.net.headed is None
@@ -119,6 +119,7 @@ def test_any_other_model_is_judged_by_draws(name):
     assert (answers(target, 1) != answers(target, 2)).all()
 
 
+@pytest.mark.slow
 def test_p_correct_is_the_share_of_a_hundred_thousand_draws():
     model = trained(sequential(), 3)
     images, labels = IMAGES[:8], LABELS[:8]
@@ -156,7 +157,7 @@ def test_features_of_no_known_constant_are_not_certified(tmp_path):
             wca_tf.evaluate(model, IMAGES[:4], LABELS[:4], **options)
 
 
-@pytest.mark.parametrize("name", ["sequential", "subclassed", "Rescaling"])
+@pytest.mark.parametrize("name", cases(["sequential", "subclassed", "Rescaling"], "sequential"))
 def test_the_export_has_five_signatures_with_the_numbers_of_the_model(tmp_path, name):
     model = trained(RECOGNISED[name](), 8)
     names = ("circle", "square", "star")
@@ -180,6 +181,7 @@ def test_the_export_has_five_signatures_with_the_numbers_of_the_model(tmp_path, 
     assert not [name for name in variables if "random_state" in name]
 
 
+@pytest.mark.slow
 def test_a_model_of_larger_pixels_is_exported_with_their_range(tmp_path):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input(SHAPE), layers.Flatten(), layers.Dense(8), head()])

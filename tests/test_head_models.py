@@ -11,6 +11,7 @@ import tensorflow as tf
 from head_nets import (
     SHAPE,
     Subclassed,
+    cases,
     compiled,
     fitted,
     functional,
@@ -30,6 +31,9 @@ from wca_tf.defences.wca.noise import AnisotropicNoise, IsotropicNoise
 from wca_tf.nets.gaussian_head import heads_of
 
 IMAGES, LABELS = toy_data()
+
+
+MODELS = {"sequential": sequential, "functional": functional, "nested": nested}
 
 
 def copies(path):
@@ -58,10 +62,10 @@ def copies(path):
 # Files and copies
 
 
-@pytest.mark.parametrize("way", ["loaded", "weights", "checkpoint", "deepcopy"])
-@pytest.mark.parametrize("make", [sequential, functional, nested], ids=["sequential", "functional", "nested"])
-def test_a_copy_goes_on_as_the_model_and_has_a_term_of_its_own(tmp_path, make, way):
-    model = trained(make())
+@pytest.mark.parametrize("way", cases(["loaded", "weights", "checkpoint", "deepcopy"], "loaded", "deepcopy"))
+@pytest.mark.parametrize("name", cases(MODELS, "sequential"))
+def test_a_copy_goes_on_as_the_model_and_has_a_term_of_its_own(tmp_path, name, way):
+    model = trained(MODELS[name]())
     other = copies(tmp_path)[way](model)
     assert heads_of(other)[0] is not heads_of(model)[0]
     np.testing.assert_array_equal(other(IMAGES), model(IMAGES))  # the stream of noise too
@@ -99,6 +103,7 @@ np.save(sys.argv[2], model(np.load(sys.argv[3])))
 """
 
 
+@pytest.mark.slow
 def test_another_process_loads_the_file(tmp_path):
     model = trained(sequential())
     model.save(tmp_path / "model.keras")
