@@ -10,7 +10,7 @@ import pytest
 FOLDERS = ("core", "gaussian", "distribution", "data", "nets", "attacks", "defences", "runs", "keras_classes")
 FOLDERS += ("evaluation", "comparison", "experiments", "serving", "cli")
 # The report on a net's noise is made by the net, until it is a measure.
-EXCEPTION = ("wca_tf.defences.wca.net", "wca_tf.defences.wca.report")
+EXCEPTION = ("wca_tf.defences.wca.head", "wca_tf.defences.wca.report")
 MAX_INNER_IMPORTS = 15
 
 

@@ -13,12 +13,12 @@ from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.evaluation.report.table import attack_table
+from wca_tf.nets.random_stream import STREAMS
 from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 2  # of results.json
 WRITTEN = ("examples.npz", "report.html", "model_card.md")  # before results.json
 RECORDS = ("records", "checklist")  # evaluation.json says of which net they are
-STREAMS = ("random_state", "seed_generator_state")  # weights that move with every call, and decide no number
 # Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
     "model_dir": "another directory of a model",
@@ -43,6 +43,7 @@ def digest_of_net(model: keras.Model) -> str:
     architecture = json.dumps(_renamed(described, places), sort_keys=True, default=str)
     return files.sha256_of_arrays(
         np.frombuffer(architecture.encode(), np.uint8),
+        # A stream moves with every call, and decides no number.
         *(np.asarray(weight) for weight in model.weights if not weight.path.endswith(STREAMS)),
     )
 

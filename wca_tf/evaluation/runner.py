@@ -54,6 +54,7 @@ from wca_tf.evaluation.trials import Settings
 from wca_tf.nets import passes
 from wca_tf.nets.adapter import adapt, check_pixels, in_its_range
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.headed_net import KnownNet
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
@@ -223,8 +224,10 @@ def evaluate_model(
         "authors_attack": "",
         "modules": [],
     }
-    target, report = _averaged(target, config), Path(report_dir)
-    return _evaluate(target, examples, config, report, identity, described, model, quiet=quiet)
+    known, report = target.net.headed if target.net else None, Path(report_dir)
+    return _evaluate(
+        _averaged(target, config), examples, config, report, identity, described, known or model, quiet=quiet
+    )
 
 
 def _evaluate(
@@ -306,7 +309,7 @@ def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]
     report, examples, outcomes = evaluation.directory, evaluation.examples, evaluation.outcomes
     arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels, evaluation.settings.first)
     of_net = []
-    if isinstance(evaluation.model, StochasticClassifier):
+    if isinstance(evaluation.model, KnownNet):
         average_draws = results["config"].get("average_draws", 1)
         of_net = evaluation.model.report_sections(examples, evaluation.clean_z_margins, average_draws)
     of_measures = [section for measure in every if (section := measure.section(results))]

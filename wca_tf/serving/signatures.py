@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.data.image_files import decode
-from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.headed_net import KnownNet
 from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.samplers import GaussianSampler, sampler_of
 
@@ -44,7 +44,7 @@ class Signatures:
 
     def __init__(
         self,
-        model: StochasticClassifier,
+        model: KnownNet,
         image_shape: tuple[int, int, int],
         class_names: tuple[str, ...],
         max_image_pixels: int = ExportConfig.max_image_pixels,

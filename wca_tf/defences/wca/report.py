@@ -1,4 +1,4 @@
-"""The section of the report on a WCANet's noise: its spectrum, its alignment with the weights, and its effect."""
+"""The section of the report on a WCAHead's noise: its spectrum, its alignment with the weights, and its effect."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
-from wca_tf.defences.wca.net import WCANet
+from wca_tf.defences.wca.head import WCAHead
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.evaluation.report.sections import Panel, ReportSection
@@ -25,25 +25,28 @@ REWARDED = {
 }
 
 
-def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, average_draws: int) -> ReportSection:
+def noise_section(
+    head: WCAHead, net: Any, examples: Examples, z_margins: np.ndarray, average_draws: int
+) -> ReportSection:
     """Return the section on the noise of a net.
 
     The effect of the noise is that on the net as it was judged, which answers with the mean logits of `average_draws`
     draws.
 
     Args:
-        model: the net.
+        head: the head of the net.
+        net: the whole net, with `noise_free_logits` and `class_weights`.
         examples: the clean images.
         z_margins: the z-margin of each image.
         average_draws: the number of draws whose mean logits are an answer.
     """
-    numbers = _numbers(model, examples, average_draws)
+    numbers = _numbers(head, net, examples, average_draws)
     text = {name: f"{value:.3g}" for name, value in numbers.items() if isinstance(value, float)}
     common, span = percent(numbers["common_share"]), percent(numbers["leading"])
-    features, classes = model.feature_dim, model.num_classes
+    features, classes = head.feature_dim, head.num_classes
     paragraphs = [
         f"Σ = LLᵀ is the covariance of the noise on the {features} features, K = WΣWᵀ that of the {classes} logits. "
-        f"Training rewards noise along {REWARDED[model.alignment]}. wᵀΣw / ‖w‖² is the variance of the noise in a "
+        f"Training rewards noise along {REWARDED[head.alignment]}. wᵀΣw / ‖w‖² is the variance of the noise in a "
         "weight vector’s direction, at most the largest eigenvalue of Σ, and near the mean eigenvalue for a direction "
         "that has nothing to do with the noise.",
         f"Here it is {text['smallest_quotient']} to {text['largest_quotient']} across classes; the largest eigenvalue "
@@ -57,7 +60,7 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
         f"For half of these the label leads every other class by {float(np.median(z_margins)):.3g} deviations or more.",
     ]
     card = (
-        f"Learned Gaussian noise ({model.covariance}) is added to the last features on every answer, so that answers "
+        f"Learned Gaussian noise ({head.covariance}) is added to the last features on every answer, so that answers "
         f"to the same image differ. {common} % of the variance of the logits is common to all classes, and changes no "
         "answer. The difference that decides an answer, the label's logit less its nearest other class's, deviates by "
         f"{text['to_margin']} times its own size, on average over the clean images."
@@ -65,10 +68,10 @@ def noise_section(model: WCANet, examples: Examples, z_margins: np.ndarray, aver
     return ReportSection("The noise", paragraphs, numbers["panels"], card)
 
 
-def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str, Any]:
+def _numbers(head: WCAHead, net: Any, examples: Examples, average_draws: int) -> dict[str, Any]:
     """Return the spectrum of the noise, its alignment with the weights, and its effect, as numbers and panels."""
-    scale_tril = np.asarray(model.noise.scale_tril, np.float64)
-    weights = np.asarray(model.class_weights, np.float64).T
+    scale_tril = np.asarray(head.noise.scale_tril, np.float64)
+    weights = np.asarray(net.class_weights, np.float64).T
     values, vectors = np.linalg.eigh(scale_tril @ scale_tril.T)
     values, vectors = np.maximum(values[::-1], 0), vectors[:, ::-1]
     logit_scale = weights.T @ scale_tril
@@ -90,7 +93,7 @@ def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str,
         "common_share": float(covariance.common_noise_share(logit_scale)),
         "smallest_difference": float(differences.min()),
         "largest_difference": float(differences.max()),
-        "to_margin": _noise_to_margin(model, examples, judged_scale),
+        "to_margin": _noise_to_margin(net, examples, judged_scale),
         "deviation": float(np.linalg.norm(judged_scale, axis=1).mean()),
         "classes": len(names),
         "panels": [
@@ -106,12 +109,12 @@ def _numbers(model: WCANet, examples: Examples, average_draws: int) -> dict[str,
     }
 
 
-def _noise_to_margin(model: WCANet, examples: Examples, scale: np.ndarray) -> float:
+def _noise_to_margin(net: Any, examples: Examples, scale: np.ndarray) -> float:
     """Return the mean deviation of the label's lead over the nearest other class, over the mean size of that lead."""
     sums = np.zeros(2)
     for first in range(0, len(examples), IMAGES_AT_A_TIME):
         some = examples.take(slice(first, first + IMAGES_AT_A_TIME))
-        noise_free = model.noise_free_logits(to_float(tf.constant(some.images)))
+        noise_free = net.noise_free_logits(to_float(tf.constant(some.images)))
         pair = margins.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
         sums += [float(tf.reduce_sum(each)) for each in pair]
     return float(sums[0] / sums[1]) if sums[1] else 0.0

@@ -35,7 +35,7 @@ from wca_tf.gaussian.certificates import (
     union_certificate,
 )
 from wca_tf.gaussian.intervals import Number, mean_with_interval, percent
-from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.headed_net import KnownNet
 from wca_tf.nets.judge import QUERIES, Judgement
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -70,8 +70,10 @@ class Certificates(Measure):
         return isinstance(found, dict) and isinstance(found.get("rows"), list) and "algorithm" in found
 
     def check(self, evaluation: Evaluation) -> None:
-        if not isinstance(evaluation.model, StochasticClassifier):
-            raise InputError("expected a net of this package to certify, of --model_dir; received another")
+        if not isinstance(evaluation.model, KnownNet):
+            raise InputError(
+                "expected a net to certify of --model_dir, or one that ends in a wca_tf.WCAHead; received another"
+            )
         if evaluation.model.input_deviation is not None:
             if evaluation.config.average_draws > 1:
                 raise InputError("expected --average_draws=1 with --defence=smoothing: the vote is of single draws")
@@ -135,7 +137,7 @@ class Head:
     lipschitz: float
 
     @classmethod
-    def of(cls, target: GaussianLogitsTarget, model: StochasticClassifier, examples: Examples, step: int) -> "Head":
+    def of(cls, target: GaussianLogitsTarget, model: KnownNet, examples: Examples, step: int) -> "Head":
         """Return the head of a net that a target judges, and the logits of all images, `step` images at a time."""
         with _without_tensor_float_32():
             logits = [
