@@ -190,7 +190,7 @@ def test_a_model_of_larger_pixels_is_exported_with_their_range(tmp_path):
     free = tf.saved_model.load(version).signatures["noise_free"](images=tf.constant(pixels))["logits"]
     layer, inner = heads_of(model)[0], model.layers[1](layers.Flatten()(pixels.astype(np.float32)))
     np.testing.assert_allclose(free, layer.logits_of(layer.features(inner)), rtol=1e-4, atol=1e-2)
-    with pytest.raises(InputError, match="logits of its one WCAHead, on features without noise"):
+    with pytest.raises(InputError, match="expected a net that training=False leaves without noise"):
         wca_tf.export(BY_DRAWS["Dense behind"](), tmp_path / "no", image_shape=SHAPE)
 
 

@@ -203,11 +203,21 @@ class KerasNet:
         ends = STREAMS[-1:] if self.own else STREAMS
         return [each for each in getattr(self.model, "variables", ()) if each.path.endswith(ends)]
 
+    def _states(self, seed: tf.Tensor) -> list[tuple[Any, tf.Tensor]]:
+        """Return the model's random generators with states that follow from the seed, each with other numbers."""
+        states = [(stream, fold_in(seed, number)) for number, stream in enumerate(self._streams())]
+        return [
+            (stream, state if stream.dtype == "int32" else tf.bitcast(state, tf.uint32)) for stream, state in states
+        ]
+
     def _set_streams(self, seed: tf.Tensor) -> None:
-        """Set the states of the model's random generators, each to other numbers that follow from the seed."""
-        for number, stream in enumerate(self._streams()):
-            state = fold_in(seed, number)
-            stream.assign(state if stream.dtype == "int32" else tf.bitcast(state, tf.uint32))
+        for stream, state in self._states(seed):
+            stream.assign(state)
+
+    def stateless_logits(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Return logits [B, C] under one draw, without setting the states of the model's random generators."""
+        with keras.StatelessScope(state_mapping=self._states(seed)):
+            return self._logits(lambda: self.answer(images))
 
     def _following_seeds(
         self, logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]

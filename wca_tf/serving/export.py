@@ -27,13 +27,12 @@ from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
 from wca_tf.nets.adapter import adapt
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.gaussian_head import heads_of
-from wca_tf.nets.headed_net import KnownNet
-from wca_tf.nets.pixel_range import PixelRange
 from wca_tf.nets.targets import calls_agree
 from wca_tf.runs.model_dir import ModelDirectory, versions
 from wca_tf.serving import warm_up
+from wca_tf.serving.adapted_net import AdaptedNet
 from wca_tf.serving.config import MANIFEST, ExportConfig
+from wca_tf.serving.samplers import Exportable
 from wca_tf.serving.signatures import MAX_SAMPLES, Signatures
 from wca_tf.serving.versions import new_version
 
@@ -55,12 +54,12 @@ def export(
     config: Mapping[str, Any] | None = None,
     model_sha256: str | None = None,
     training_complete: bool | None = None,
-    pixel_range: PixelRange | None = None,
+    **net_options: Any,
 ) -> Path:
     """Write a version of `model` below `export_dir`, complete or not at all.
 
     Args:
-        model: a built net, trained or restored; or a Keras model that ends in a `WCAHead`. It stays as it is.
+        model: a built net, trained or restored, or any Keras classifier that `adapt` takes. It stays as it is.
         export_dir: the base directory that TF Serving watches; made when absent.
         image_shape: (H, W, channels) of the uint8 images to be served, channels 1 or 3.
         class_names: a name for each class, in the order of the logits; `None` for the numbers of the classes.
@@ -70,7 +69,8 @@ def export(
         config: for the manifest: the configuration of the training, as JSON values.
         model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
         training_complete: for the manifest: whether the training was complete; `None` where it is not known.
-        pixel_range: (low, high), the pixels that a Keras model takes, where they are not from 0 to 1.
+        net_options: `pixel_range`, `outputs`, `output` and `training` of `adapt`, for other nets than those of this
+            package.
 
     Returns:
         `export_dir`/`version`.
@@ -80,7 +80,7 @@ def export(
             exporting to the same directory.
     """
     shape = _check_shape(image_shape, version)
-    net = _known(model, shape, pixel_range)
+    net = _known(model, shape, **net_options)
     names = tuple(map(str, range(net.num_classes))) if class_names is None else tuple(class_names)
     if len(names) != net.num_classes or not all(isinstance(name, str) for name in names):
         raise InputError(f"expected {net.num_classes} class names, received {list(names)!r}")
@@ -164,20 +164,15 @@ def _check_shape(image_shape: Sequence[int], version: int) -> tuple[int, int, in
     return height, width, channels
 
 
-def _known(model: Any, image_shape: tuple[int, int, int], pixel_range: PixelRange | None) -> KnownNet:
+def _known(model: Any, image_shape: tuple[int, int, int], **net_options: Any) -> Exportable:
     """Return the net to export; raise InputError where the model is none."""
-    if isinstance(model, keras.Model) and not isinstance(model, StochasticClassifier) and heads_of(model):
-        headed = adapt(model, image_shape, pixel_range=pixel_range).net.headed
-        if headed is None:
-            raise InputError("expected a model that returns the logits of its one WCAHead, on features without noise")
-        return headed
-    if pixel_range is not None:
-        raise InputError("expected no pixel_range for a net of this package: it has pixel_mean and pixel_std")
+    if isinstance(model, keras.Model) and not isinstance(model, StochasticClassifier):
+        net = adapt(model, image_shape, **net_options).net
+        return net.headed or AdaptedNet(net)
     if not isinstance(model, StochasticClassifier):
-        raise InputError(
-            "expected a net that bin/train makes, or a Keras model that ends in a wca_tf.WCAHead, received "
-            f"{type(model).__name__}"
-        )
+        raise InputError(f"expected a Keras model, received {type(model).__name__}")
+    if net_options:
+        raise InputError(f"expected no {', '.join(net_options)} for a net of this package, which knows its pixels")
     if not model.has_noise_free_logits:
         raise InputError(f"expected a net with noise_free_logits, received {type(model).__name__}")
     if not model.built:
@@ -185,7 +180,7 @@ def _known(model: Any, image_shape: tuple[int, int, int], pixel_range: PixelRang
     return model
 
 
-def _check_noise_follows_seed(model: KnownNet, image_shape: tuple[int, int, int]) -> None:
+def _check_noise_follows_seed(model: Exportable, image_shape: tuple[int, int, int]) -> None:
     """Raise InputError for a net with other noise, whose random state would be in the files."""
     images = tf.random.stateless_uniform([2, *image_shape], [0, 0])
     for logits in (model.noise_free_logits, functools.partial(model.logits, seed=make_seed(0))):
