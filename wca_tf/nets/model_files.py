@@ -50,7 +50,10 @@ def load_model(path: str | Path, modules: Iterable[str] = ()) -> StochasticClass
             f"expected a complete .keras file in {path}, which cannot be read: {one_line(error)}"
         ) from None
     if not isinstance(model, StochasticClassifier):
-        raise InputError(f"expected a net that bin/train made in {path}, received {type(model).__name__}")
+        raise InputError(
+            f"expected a net that bin/train made in {path}, received {type(model).__name__}: keras.saving.load_model "
+            "reads it, after import wca_tf.keras_classes"
+        )
     return model
 
 
