@@ -228,11 +228,24 @@ def test_a_loss_of_probabilities_is_one_line(name, loss):
     assert "\n" not in str(raised.value)
 
 
+class Both(Subclassed):
+    """A subclassed model with two outputs."""
+
+    def call(self, images, training=None):
+        logits = super().call(images)
+        return {"logits": logits, "p": keras.ops.softmax(logits)}
+
+
 def test_a_softmax_behind_the_head_may_have_a_loss_of_probabilities():
     images, labels = toy_data(32)
     model = sequential(layers.Softmax())
     model.compile("adam", "sparse_categorical_crossentropy")
     model.fit(images, labels, verbose=0)
+    model = Both()  # nobody knows which of its losses is the head's
+    model.compile(
+        "adam", {"logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "p": PROBABILITIES[0]}
+    )
+    model.fit(images, {"logits": labels, "p": labels}, verbose=0)
     model = functional(after=lambda logits: {"logits": logits, "p": layers.Dense(1, "sigmoid")(logits)})
     losses = {"logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "p": "binary_crossentropy"}
     model.compile("adam", losses)

@@ -4,6 +4,7 @@ import copy
 import subprocess
 import sys
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from head_nets import (
     sequential,
     state,
     trained,
+    twin,
 )
 from keras import layers
 from test_distribution import cluster, finish, start
@@ -111,6 +113,19 @@ def test_another_process_loads_the_file(tmp_path):
     files = [str(tmp_path / name) for name in ("model.keras", "logits.npy", "images.npy")]
     subprocess.run([sys.executable, "-c", LOAD, *files], check=True, timeout=120)
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(IMAGES), rtol=1e-5, atol=1e-6)
+
+
+def test_a_hardened_net_ends_in_a_head():
+    net = wca_tf.harden(keras.Sequential([keras.Input(SHAPE), layers.Flatten(), layers.Dense(CLASSES)]))
+    [layer] = heads_of(net)
+    assert layer is net.wca_head and (layer.classifier, layer.noise) == (net.classifier, net.noise)
+
+
+def test_a_file_of_a_wca_net_has_its_layers_where_they_were_before_there_was_a_head(tmp_path):
+    twin().save_weights(tmp_path / "net.weights.h5")
+    with h5py.File(tmp_path / "net.weights.h5") as file:
+        assert {"bottleneck", "classifier", "layers"} <= file.keys()
+        assert {"0", "1"} == file["layers/anisotropic_noise/vars"].keys()
 
 
 # Several devices

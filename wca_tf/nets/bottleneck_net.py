@@ -72,14 +72,14 @@ class BottleneckNet(StochasticClassifier):
         self.backbone_decay = backbone_decay
         self.lipschitz_bottleneck = lipschitz_bottleneck
         self.temperature = temperature
-        self.bottleneck, self.noise, self.classifier = self.make_layers()
+        self.make_layers()
         self.report_means()
 
-    def make_layers(self) -> tuple[Any, Any, Any]:
-        """Return the layers after the backbone: bottleneck, noise and classifier."""
-        bottleneck = bottleneck_of(self.feature_dim, self.bottleneck_activation, self.lipschitz_bottleneck)
-        noise = self.make_noise()
-        return bottleneck, noise, keras.layers.Dense(self.num_classes, dtype="float32", name="classifier")
+    def make_layers(self) -> None:
+        """Make the layers after the backbone: `bottleneck`, `noise` and `classifier`."""
+        self.bottleneck = bottleneck_of(self.feature_dim, self.bottleneck_activation, self.lipschitz_bottleneck)
+        self.noise = self.make_noise()
+        self.classifier = keras.layers.Dense(self.num_classes, dtype="float32", name="classifier")
 
     def make_noise(self) -> Any:
         """Return the layer that adds noise to the features; `None` for a net without noise."""

@@ -1,5 +1,6 @@
 """WCAHead: weight-covariance alignment as one Keras layer, at the end of a model of one's own."""
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -39,21 +40,18 @@ class _Term(keras.regularizers.Regularizer):
 
 
 def _check_loss(model: Any, head: "WCAHead") -> None:
-    """Raise InputError where a model gives logits of the head to a loss that expects probabilities.
-
-    What stands behind the head is known from the graph of layers. A model without a graph counts as one that returns
-    logits.
-    """
-    loss, outputs = getattr(model, "loss", None), len(getattr(model, "outputs", None) or [None])
+    """Raise InputError where a model gives logits of the head to a loss that expects probabilities."""
+    loss, outputs = getattr(model, "loss", None), getattr(model, "outputs", None) or [None]
     if isinstance(loss, dict):
         loss = [loss.get(name) for name in getattr(model, "output_names", loss)]
-    for output, each in enumerate(loss if isinstance(loss, list | tuple) else [loss] * outputs):
-        found = layers_behind(model, head, output) if output < outputs else None
+    losses = loss if isinstance(loss, list | tuple) else [loss] * len(outputs)
+    for output, each in enumerate(losses):
+        found = layers_behind(model, head, output) if output < len(outputs) else None
         if found:
             returns_logits = all(map(keeps_gaussian, found[1]))
-        else:
-            last = last_operation(model) if outputs == 1 else None
-            returns_logits = outputs == 1 and not any(has_activation(last, name) for name in ("softmax", "sigmoid"))
+        else:  # a model without a graph of layers: its one output counts as logits
+            ends_in = functools.partial(has_activation, last_operation(model) if len(losses) == 1 else None)
+            returns_logits = len(losses) == 1 and not any(map(ends_in, ("softmax", "sigmoid")))
         if returns_logits:
             check_takes_logits(each)
 

@@ -83,9 +83,8 @@ class WCANet(BottleneckNet):
         for part in self.deterministic_layers.values():
             part.trainable = part.trainable and not noise_alone
 
-    def make_layers(self) -> tuple[Any, Any, Any]:
-        # A .keras file has each layer under its first name in the alphabet: the head must not come before `noise`.
-        self.wca_head = self.head_class(
+    def make_layers(self) -> None:
+        head = self.head_class(
             self.num_classes,
             self.feature_dim,
             self.covariance,
@@ -97,11 +96,15 @@ class WCANet(BottleneckNet):
             seed=self.seed,
             lipschitz_bottleneck=self.lipschitz_bottleneck,
         )
-        return self.wca_head.bottleneck, self.wca_head.noise, self.wca_head.classifier
+        self._take(head)
 
     def share_layers(self, net: Any) -> None:
-        super().share_layers(net)
-        self.wca_head = net.wca_head
+        self._take(net.wca_head)
+
+    def _take(self, head: WCAHead) -> None:
+        """Take a head, after its layers: a .keras file has each of them where the net has it first."""
+        self.bottleneck, self.noise, self.classifier = head.bottleneck, head.noise, head.classifier
+        self.wca_head = head
 
     @property
     def logit_scale(self) -> tf.Tensor:
