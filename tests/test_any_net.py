@@ -102,6 +102,21 @@ def test_training_overrides_what_is_random():
 # Inputs of every kind
 
 
+class Batches(keras.utils.PyDataset):
+    """As of ImageDataGenerator.flow."""
+
+    def __init__(self, images, labels):
+        super().__init__()
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return math.ceil(len(self.images) / 64)
+
+    def __getitem__(self, number):
+        part = slice(64 * number, 64 * (number + 1))
+        return self.images[part], self.labels[part]
+
+
 DATA = {
     "float64": lambda x, y: (x.astype(np.float64), y),
     "float16": lambda x, y: (x.astype(np.float16), y),
@@ -115,6 +130,8 @@ DATA = {
     "tf.data, one-hot": lambda x, y: (tf.data.Dataset.from_tensor_slices((x, np.eye(10)[y])).batch(64), None),
     "int64": lambda x, y: (np.round(255 * x).astype(np.int64), y),
     "lists": lambda x, y: (x.tolist(), y.tolist()),
+    "bool one-hot": lambda x, y: (x, np.eye(10, dtype=bool)[y]),
+    "PyDataset": lambda x, y: (Batches(x, y), None),
 }
 
 
@@ -127,9 +144,16 @@ def test_images_and_labels_of_every_kind_have_the_same_accuracy(kind):
 
 
 REFUSED_DATA = {
-    "dark images in floats": (lambda x, y: (100 * x, y), "give them as uint8, or divide by 255"),
+    "dark images in floats": (lambda x, y: (100 * x, y), "divide by the largest value that a pixel can have"),
     "no labels": (lambda x, y: (x, None), "expected labels, or a tf.data.Dataset"),
     "a set without batches": (lambda x, y: (tf.data.Dataset.from_tensor_slices((x[..., 0], y)), None), "batch"),
+    "a set of single images": (lambda x, y: (tf.data.Dataset.from_tensor_slices((x, y)), None), r"\.batch\(100\)"),
+    "dictionaries": (
+        lambda x, y: (tf.data.Dataset.from_tensor_slices({"image": x, "label": y}).batch(9), None),
+        "as_supervised=True",
+    ),
+    "bytes of 0 and 1": (lambda x, y: (np.round(x).astype(np.uint8), y), "none with a pixel above 1: give them as"),
+    "images less their mean": (lambda x, y: (x - 0.5, y), "a model that begins with your preprocessing"),
     "a set of images alone": (lambda x, y: (tf.data.Dataset.from_tensor_slices(x).batch(9), None), "one element"),
     "labels of two classes a row": (lambda x, y: (x, np.ones((IMAGES, 10))), "labels"),
 }

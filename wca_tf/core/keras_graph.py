@@ -46,17 +46,29 @@ def call_behind(tensor: Any) -> Call:
     return Call(layer, list(layer._inbound_nodes[index].input_tensors))
 
 
-def last_operation(model: keras.Model) -> Any:
+def last_operation(model: keras.Model, output: Any = None) -> Any:
     """Return the layer or operation that makes a model's output; `None` for a model without a graph of layers.
 
     It may be inside an inner model. Layers after it that keep its numbers, such as Flatten and casts, do not count.
+
+    Args:
+        model: the model.
+        output: the symbolic tensor of one of several outputs; `None` for the first.
     """
     last: Any = model
-    while getattr(last, "outputs", None):
-        last, inputs = call_behind(last.outputs[0])
+    tensor = (getattr(model, "outputs", None) or [None])[0] if output is None else output
+    while tensor is not None:
+        last, inputs = call_behind(tensor)
         while keeps_numbers(last):
-            last, inputs = call_behind(inputs[0])
+            tensor = inputs[0]
+            last, inputs = call_behind(tensor)
+        tensor = last.outputs[tensor._keras_history.tensor_index] if getattr(last, "outputs", None) else None
     return None if last is model else last
+
+
+def symbolic_outputs(model: keras.Model) -> Any:
+    """Return the outputs of a functional or sequential model, as it returns them: a tensor, list or dict."""
+    return getattr(getattr(model, "_functional", None) or model, "_outputs_struct", None)
 
 
 def layers_behind(model: keras.Model, layer: Any, output: int = 0) -> tuple[Any, list[Any]] | None:
@@ -120,30 +132,34 @@ def answer(model: keras.Model, images: Any, training: bool | None = None) -> Any
     They are those of `model.predict`, with the layers on that the owner calls with `training=True`. With `training`,
     they are those of `model(images, training=training)`.
     """
-    if training is None and called_with_training(model):
-        return _as_called(model)(images)
-    return model(images, training=bool(training))
+    if training is not None:
+        return model(images, training=training)
+    with _explicit_training_kept():
+        return model(images, training=False)
 
 
-def _as_called(operation: Any) -> Callable[..., Any]:
-    """Return the operation as `predict` calls it, but with `training=True` where its owner says so."""
-    graph = getattr(operation, "_functional", None) or operation
-    if isinstance(operation, keras.Model) and _has_the_call_of_keras(operation) and getattr(graph, "outputs", None):
+@contextlib.contextmanager
+def _explicit_training_kept() -> Iterator[None]:
+    """Let functional models, wherever they are called, keep `training=True` where their owner gave it.
 
-        def run(inputs: Any, *_: Any, **arguments: Any) -> Any:
-            if _trains_explicitly(operation, arguments):
-                return operation(inputs, training=True)
-            outputs = graph._run_through_graph(graph._standardize_inputs(inputs), operation_fn=_as_called)
-            return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
+    Keras replaces it by the `training` of the whole model.
+    """
+    module = keras.src.models.functional
+    with _SWITCHED:
+        before = module.operation_fn
 
-        return run
+        def as_called(operation: Any, **context: Any) -> Callable[..., Any]:
+            def call(*inputs: Any, **arguments: Any) -> Any:
+                explicit = {"training": True} if _trains_explicitly(operation, arguments) else {}
+                return before(operation, **context | explicit)(*inputs, **arguments)
 
-    def call(*inputs: Any, **arguments: Any) -> Any:
-        if "training" in getattr(operation, "_call_context_args", ()):
-            arguments["training"] = _trains_explicitly(operation, arguments)
-        return operation(*inputs, **arguments)
+            return call
 
-    return call
+        module.operation_fn = as_called
+        try:
+            yield
+        finally:
+            module.operation_fn = before
 
 
 def outermost_call() -> Callable[[], Any]:
@@ -213,11 +229,6 @@ def _nodes_in(graph: Any) -> list[Any]:
 def is_plain_model(model: keras.Model) -> bool:
     """Return whether a model is functional or sequential, and not of a class of its own, whose `call` may differ."""
     return type(model) in (keras.Sequential, _functional_class())
-
-
-def _has_the_call_of_keras(model: keras.Model) -> bool:
-    """Return whether a model is functional or sequential, or of a class derived from these with their `call`."""
-    return type(model).call in (_functional_class().call, keras.Sequential.call)
 
 
 @functools.cache

@@ -98,7 +98,7 @@ def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
         images, uint8 or float32, and labels, of a type of whole numbers where they are such numbers.
 
     Raises:
-        InputError: rows differ in length; a data set has no labels, or there are none.
+        InputError: rows differ in length; a data set has no labels, or there are none; bytes are 0 and 1 alone.
     """
     if labels is None:
         images, labels = _gathered(images)
@@ -106,8 +106,10 @@ def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
         images, labels = np.asarray(images), np.asarray(labels)
     except ValueError:
         raise InputError("expected arrays of images and of labels, received rows of different lengths") from None
-    if images.dtype.name in ("float16", "bfloat16", "float64"):
+    if images.dtype.name in ("bool", "float16", "bfloat16", "float64"):
         images = images.astype(np.float32)
+    if images.dtype == np.uint8 and images.size and images.max() == 1:
+        raise InputError("expected uint8 images up to 255, received none with a pixel above 1: give them as floats")
     if images.dtype != np.uint8 and np.issubdtype(images.dtype, np.integer) and images.size:
         if images.min() >= 0 and BRIGHT <= images.max() <= 255:
             images = images.astype(np.uint8)
@@ -131,13 +133,21 @@ def _gathered(batches: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the images and labels of a data set's batches."""
     if getattr(batches, "cardinality", None) and int(batches.cardinality()) == INFINITE:
         raise InputError("expected a finite tf.data.Dataset, received one that repeats for ever: .take(100)")
-    if not hasattr(batches, "element_spec"):
-        raise InputError("expected labels, or a tf.data.Dataset of (images, labels) batches; received no labels")
-    expected, parts = "expected a tf.data.Dataset of (images, labels) batches", []
+    if hasattr(batches, "num_batches") and hasattr(batches, "__getitem__"):  # a PyDataset, as of ImageDataGenerator
+        batches = (batches[number] for number in range(batches.num_batches or 0))
+    elif not hasattr(batches, "element_spec"):
+        raise InputError(
+            "expected labels, or a tf.data.Dataset or keras.utils.PyDataset of (images, labels) batches; received no "
+            "labels"
+        )
+    expected, parts = "expected a data set of (images, labels) batches", []
     for batch in batches:
-        if not isinstance(batch, tuple) or len(batch) < 2 or len(np.shape(batch[0])) not in (3, 4):
-            received = "batches of one element" if not isinstance(batch, tuple) else f"shape {np.shape(batch[0])}"
-            raise InputError(f"{expected}, received {received}: .batch(100)?")
+        if isinstance(batch, dict):
+            raise InputError(f"{expected}, received dictionaries: tfds.load(..., as_supervised=True)?")
+        if not isinstance(batch, tuple) or len(batch) < 2:
+            raise InputError(f"{expected}, received batches of one element")
+        if len(np.shape(batch[0])) not in (3, 4) or len(np.shape(batch[1])) == 0:
+            raise InputError(f"{expected}, received shape {np.shape(batch[0])} without batches: .batch(100)?")
         parts.append(tuple(map(np.asarray, batch[:2])))
     if not parts:
         raise InputError(f"{expected}, received an empty one")
@@ -149,7 +159,7 @@ def _whole_labels(labels: np.ndarray) -> np.ndarray:
     """Return labels [N] for a column [N, 1], for one-hot rows, and for whole numbers of a float type; others as are."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim == 2 and labels.shape[1] > 1 and np.issubdtype(labels.dtype, np.number):
+    if labels.ndim == 2 and labels.shape[1] > 1 and (labels.dtype == bool or np.issubdtype(labels.dtype, np.number)):
         if ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all():
             return labels.argmax(axis=1)
     if labels.ndim == 1 and labels.dtype == bool:
@@ -171,11 +181,23 @@ def check_images(images: np.ndarray) -> None:
         bad = np.flatnonzero(~np.isfinite(images).all(axis=(1, 2, 3)))
         raise InputError(f"expected finite images, received NaN or Inf in {len(bad)} of them, the first at {bad[0]}")
     if images.min() < 0 or images.max() > 1:
-        advice = "give them as uint8, or divide by 255" if 0 <= images.min() and 1 < images.max() <= 255 else ""
-        if -1 <= images.min() < 0 and images.max() <= 1:
-            advice = "give (images + 1) / 2, and pixel_range=(-1, 1)"
-        received = f"{images.min():.4g} to {images.max():.4g}"
-        raise InputError(f"expected float images in [0, 1], received {received}" + (f": {advice}" if advice else ""))
+        low, high = float(images.min()), float(images.max())
+        raise InputError(f"expected float images in [0, 1], received {low:.4g} to {high:.4g}: {_advice(low, high)}")
+
+
+def _advice(low: float, high: float) -> str:
+    """Return what to do with float images from `low` to `high`. A wrong range of pixels would be another epsilon."""
+    if -1.01 <= low <= -0.9 and 0.9 <= high <= 1.01:
+        return "give (images + 1) / 2, and pixel_range=(-1, 1)"
+    if low < 0:
+        return (
+            "give them as they were before, as uint8 or from 0 to 1, to a model that begins with your preprocessing, "
+            "such as keras.Sequential([keras.layers.Normalization(mean=..., variance=...), model])"
+        )
+    return (
+        "divide by the largest value that a pixel can have, and give pixel_range=(0, that value); images up to 255 may "
+        "be uint8"
+    )
 
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:

@@ -4,6 +4,7 @@ The rule: a model, with the images and labels that `model.evaluate` takes, has t
 line says what is missing.
 """
 
+import json
 import weakref
 from typing import Any
 
@@ -59,8 +60,8 @@ def adapt(
 def adapted(model: Any, image_shape: tuple[int, ...], **options: Any) -> AnyTarget:
     """Return the target of `adapt`, the same object at every call for a Keras model, so that attacks trace once.
 
-    A Python attribute of a layer that changes after the first attack is not seen: call `keras.models.clone_model`, or
-    give `adapt(model)`.
+    A model whose layers have changed since is adapted anew. A Python attribute of a layer that is not in its config is
+    not seen: call `keras.models.clone_model`, or give `adapt(model)`.
     """
     if not isinstance(model, keras.Model):
         return adapt(model, image_shape, **options)
@@ -69,10 +70,20 @@ def adapted(model: Any, image_shape: tuple[int, ...], **options: Any) -> AnyTarg
     if owner is None or owner() is not model:  # no targets yet, or targets of the model that this one is a copy of
         targets = {}
         object.__setattr__(model, "_wca_tf_targets", (weakref.ref(model), targets))  # Keras would track the usual one
-    key = image_shape, *sorted(options.items())
+    key = _structure_of(model), image_shape, *sorted(options.items())
     if key not in targets:
         targets[key] = adapt(model, image_shape, **options)
     return targets[key]
+
+
+def _structure_of(model: keras.Model) -> tuple[Any, ...]:
+    """Return what stays as long as a model has the same layers with the same options, whatever it learns."""
+    try:
+        described = keras.saving.serialize_keras_object(model)
+        described.pop("compile_config", None)
+    except (NotImplementedError, TypeError, ValueError):  # a model that cannot describe itself
+        described = {}
+    return json.dumps(described, sort_keys=True, default=str), *map(id, model.weights)
 
 
 def in_its_range(model: Any, images: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
-from wca_tf.core.keras_graph import all_layers, answer, called_with_training
+from wca_tf.core.keras_graph import all_layers, answer, called_with_training, symbolic_outputs
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, probe_images
@@ -80,7 +80,9 @@ class KerasNet:
         else:
             if noise_layers_of(self.model) if isinstance(self.model, keras.Model) else ():
                 raise InputError("expected layers of noise in a NoisyNet, which draws for them; found in another model")
-            found = Outputs(self.model, self._first_answer(), self._seeded_answer, outputs)
+            symbolic = symbolic_outputs(self.model)
+            chosen = None if symbolic is None else _chosen(symbolic, self)
+            found = Outputs(self.model, self._first_answer(), self._seeded_answer, outputs, chosen)
             self.outputs, known, self._logits = found.text, found.known, found.logits
             net = in_float32(lambda images: self._logits(lambda: self.answer(images)))
             logits = self._following_seeds(lambda images, _: net(images))
@@ -118,8 +120,16 @@ class KerasNet:
             "pixel_range": list(self.pixel_range),
             "outputs": self.outputs + (f", Gaussian by {self.headed.head.name!r}" if self.headed else ""),
             "random_layers": {"on": self.random_on, "off": self.random_off},
-            "note": self._range_note,
+            "note": "; ".join(filter(None, (self._own_steps(), self._range_note))),
         }
+
+    def _own_steps(self) -> str:
+        """Return a note where `evaluate` or `predict` of the model may do more than `model(images)`; else ""."""
+        steps = ("test_step", "predict_step")
+        own = [name for name in steps if getattr(type(self.model), name, None) is not getattr(keras.Model, name)]
+        if self.own or not isinstance(self.model, keras.Model) or not own:
+            return ""
+        return f"the net is model(images): {' and '.join(own)} of the model are not called"
 
     def check_pixels(self, images: np.ndarray, labels: np.ndarray) -> str:
         """Do what `check_pixels` of adapter.py says; the answer is kept once it is sure, until the net learns more."""
@@ -137,7 +147,7 @@ class KerasNet:
         """Return what to do where pixels from `low` to `high` are those that the net wants."""
         if self.own:
             scale = "1 / 255" if high == 255 else f"{1 / (high - low):g}"
-            return f"build it with pixel_mean=({-low / (high - low):g},), pixel_std=({scale},)"
+            return f"build it with pixel_mean=({0 - low / (high - low):g},), pixel_std=({scale},)"
         option = f"pixel_range=({low:g}, {high:g})"
         return f"give {option}, for one attack wca_tf.adapt(model, {option}); pixel_range=(0, 1) keeps the range"
 

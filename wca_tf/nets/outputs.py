@@ -14,6 +14,7 @@ from wca_tf.nets.passes import count_raised
 
 KINDS = ("logits", "probabilities")
 SMALLEST = float(np.finfo(np.float32).tiny)  # of a probability whose logarithm is taken
+REGRESSION = ("mse", "mae", "huber", "log_cosh", "logcosh")
 SATURATING = ("hardsigmoid", "tanh", "hardtanh", "softsign")
 # Relative and absolute differences of probabilities computed in two ways, in float32 and in fewer bits.
 SAME, SAME_IN_HALF = (1e-4, 1e-6), (5e-2, 5e-3)
@@ -38,20 +39,29 @@ class Outputs:
         outputs: those of the probe.
         call: returns them again, under the same draws.
         kind: "logits" or "probabilities", or `None` to find out.
+        chosen: the symbolic tensor of the output that is meant, of a model with several.
+
+    Raises:
+        InputError: the outputs are not those of a classifier, or hide which class leads.
     """
 
-    def __init__(self, model: Any, outputs: Any, call: Callable[[], Any], kind: str | None) -> None:
+    def __init__(self, model: Any, outputs: Any, call: Callable[[], Any], kind: str | None, chosen: Any = None) -> None:
         if kind not in (None, *KINDS):
             raise InputError(f"expected outputs among {', '.join(KINDS)}, received {kind!r}")
         self._call = call
         self._operations = operations_of(model) if isinstance(model, keras.Model) else []
-        self._last = last_operation(model) if isinstance(model, keras.Model) else None
+        self._last = last_operation(model, chosen) if isinstance(model, keras.Model) else None
         linear = getattr(self._last, "activation", None) is keras.activations.linear
         self.known = kind == "logits" or linear or (self._last is not None and has_activation(self._last, "relu"))
         values = self._values(outputs)
         self.num_classes = max(values.shape[1], 2)
         single = values.shape[1] == 1
         name = "sigmoid" if single else "softmax"
+        if single and kind is None and (loss := _loss_of_numbers(model)):
+            raise InputError(
+                f"expected a logit or a probability, received the one output of a net compiled with {loss!r}, whose "
+                "threshold is not known: give lambda images: model(images) - 0.5 for a threshold of 0.5"
+            )
         if kind is None and self._last is not None and (saturating := _saturating(self._last)):
             raise InputError(
                 f"expected a net that returns logits, received one that ends in {saturating}, whose gradient vanishes: "
@@ -130,6 +140,13 @@ class Outputs:
             return None
         # Where no draw repeats, no two calls can be compared: the graph tells, if the operation is used once.
         return self._last if has_activation(self._last, name) and is_called_once(self._last) else None
+
+
+def _loss_of_numbers(model: Any) -> str:
+    """Return the name of the loss that a model was compiled with, if it is one of regression; "" for other losses."""
+    loss = getattr(model, "loss", None)
+    name = loss if isinstance(loss, str) else getattr(loss, "name", "") or getattr(loss, "__name__", "")
+    return name if name in REGRESSION or "squared_error" in name or "absolute_error" in name else ""
 
 
 def _saturating(operation: Any) -> str:
