@@ -5,7 +5,7 @@ from typing import Any
 
 from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
 from wca_tf.evaluation.report.page import escape_markdown
-from wca_tf.gaussian.intervals import Number, percent
+from wca_tf.gaussian.intervals import percent, signed, with_interval
 
 COLUMNS = ("net", "clean", "PGD, one draw", "worst case", "more than the first", f"{QUERIES} queries", "overstated by")
 
@@ -42,8 +42,8 @@ def as_json(groups: list[Group]) -> list[dict[str, Any]]:
     return [
         {
             "data": group.data,
-            "norm": group.radius[0],
-            "epsilon": group.radius[1],
+            "norm": group.radius.norm,
+            "epsilon": group.radius.epsilon,
             "rows": [_row_as_json(row) for row in group.rows],
             "notes": group.notes,
         }
@@ -80,19 +80,6 @@ def finding(group: Group, protocol: str = PROTOCOL) -> str:
         f"{name} overstates {most.net} most: in the mean over draws it says {percent(most.expected[protocol])} %, "
         f"where the worst case leaves {percent(most.worst_case)} %."
     )
-
-
-def with_interval(number: Number | None) -> str:
-    """Return a number in per cent with its 95 % interval; a dash for `None`."""
-    return "–" if number is None else f"{percent(number)} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
-
-
-def signed(gain: Number | None) -> str:
-    """Return a gain in points with its sign and its 95 % interval; a dash for `None`."""
-    if gain is None:
-        return "–"
-    value, low, high = (f"{100 * gain[key]:+.1f}".replace("-", "−") for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
 
 
 def points(difference: float | None) -> str:

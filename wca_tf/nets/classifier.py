@@ -1,7 +1,7 @@
 """StochasticClassifier: the base class of every net that is trained here, whatever its defence."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -21,6 +21,20 @@ Adversary = Callable[
     ["StochasticClassifier", tf.Tensor, tf.Tensor, tf.Tensor | None],
     tuple[tf.Tensor, tf.Tensor, tf.Tensor | None],
 ]
+
+
+class FeatureNoise(NamedTuple):
+    """Gaussian noise on the last features of a net.
+
+    Attributes:
+        scale_tril: L [D, D], of the covariance L Lᵀ.
+        covariance: the form of the covariance, as text.
+        rewarded: what training rewards noise along, as text.
+    """
+
+    scale_tril: np.ndarray
+    covariance: str
+    rewarded: str
 
 
 class StochasticClassifier(DistributedModel):
@@ -121,15 +135,9 @@ class StochasticClassifier(DistributedModel):
         """The parts of the net without its noise, by name: another net may start from them, and they are served."""
         return {"backbone": self.backbone}
 
-    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        """Return the net's own sections of a report: `evaluation.report.sections.ReportSection`s.
-
-        Args:
-            examples: the clean images, `data.examples.Examples`.
-            z_margins: [N], the z-margin of each image; NaN where it is not known.
-            average_draws: the number of draws whose mean is an answer.
-        """
-        return []
+    def feature_noise(self) -> FeatureNoise | None:
+        """Return the Gaussian noise on the net's last features, as reports show it; `None` for a net without it."""
+        return None
 
     def lipschitz(self) -> float:
         """Return a Lipschitz constant of the features from images in [0, 1], in l2.

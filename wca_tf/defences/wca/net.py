@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
@@ -11,9 +12,17 @@ from wca_tf.defences.wca.alignment import ALIGNMENTS
 from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
 from wca_tf.gaussian import covariance, margins
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.classifier import FeatureNoise
 from wca_tf.nets.loss_terms import Ratio
 
 FEATURES = {"free": None, "normalised": 10.0}  # the length of f(x), if it has one
+# What each form of the alignment term rewards noise along.
+REWARDED = {
+    "per_class": "the classes’ weights",
+    "centred": "the classes’ weights less their mean",
+    "pairwise": "differences of the classes’ weights",
+    "pairwise_normalised": "differences of the classes’ weights, whatever their length",
+}
 NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
 
 
@@ -136,10 +145,9 @@ class WCANet(BottleneckNet):
         """Return the share of the logits' variance that cancels in all differences of logits."""
         return {"common_noise_share": covariance.common_noise_share(self.logit_scale)}
 
-    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        from wca_tf.defences.wca.report import noise_section  # until it is a measure
-
-        return [noise_section(self, examples, z_margins, average_draws)]
+    def feature_noise(self) -> FeatureNoise:
+        scale_tril = np.asarray(self.noise.scale_tril, np.float64)
+        return FeatureNoise(scale_tril, self.covariance, REWARDED[self.alignment])
 
     def get_config(self) -> dict[str, Any]:
         names = ("covariance", "noise_alone", "alignment", "alignment_weight")

@@ -1,0 +1,82 @@
+"""What the noise adds at test time: `noise_off` of results.json, the net without its noise under its own worst case."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from wca_tf.attacks.radii import Radius
+from wca_tf.core.errors import InputError
+from wca_tf.data.batches import to_float
+from wca_tf.evaluation.measures.measure import Context, Measure
+from wca_tf.evaluation.outcomes import Outcome
+from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks
+from wca_tf.evaluation.worst_case import worst_case
+from wca_tf.gaussian.intervals import signed, with_interval
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, has_noise
+
+
+class NoiseOff(Measure):
+    """The attacks of the evaluation on the net without its noise, and the paired difference of the worst cases.
+
+    Each net meets the worst case of its own: the attacks see the net that they attack. A difference of zero says that
+    what is left is due to training, and that the noise at test time adds nothing.
+    """
+
+    name = "noise_off"
+
+    def key(self, context: Context) -> Any:
+        asked = context.config.noise_off or self.name in context.measured
+        return context.attacks_key() if asked and _trials(context) and twin_of(context.target) else None
+
+    def measure(self, context: Context) -> Any:
+        twin, attacked, trials = twin_of(context.target), twin_of(context.attacked), _trials(context)
+        records = context.records(self.name)
+        assert twin is not None  # noqa: S101 the key says so
+        image = to_float(tf.constant(context.examples.images[:1]))
+        suited = [trial for trial in trials if _is_suited(trial, twin, image)]
+        outcomes = run_attacks(twin, [CLEAN_TRIAL, *suited], context.examples, context.settings, records, attacked)
+        own = {(outcome.name, outcome.radius): outcome for outcome in context.outcomes}
+        rows = []
+        for radius in dict.fromkeys(trial.radius for trial in suited):
+            of_twin = [outcome for outcome in outcomes[1:] if outcome.radius == radius]
+            noisy: list[Outcome] = [own[trial.name, radius] for trial in trials if trial.radius == radius]
+            left = worst_case([outcomes[0], *of_twin])
+            adds = worst_case([context.outcomes[0], *noisy]).less(left)
+            assert radius is not None  # noqa: S101 of trials with a radius
+            row = {"norm": radius.norm, "epsilon": radius.epsilon, "worst_case": left.n_query_accuracy(1)}
+            rows.append({**row, "noise_adds": adds, "attacks": [outcome.name for outcome in of_twin]})
+        return {"clean": outcomes[0].judgement.n_query_accuracy(1), "radii": rows}
+
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        return [
+            f"noise off at {Radius(row['epsilon'], row['norm']).text}: {with_interval(row['worst_case'])} in the worst "
+            f"case of that net; the noise adds {signed(row['noise_adds'])} points at test time"
+            for row in results[self.name]["radii"]
+        ]
+
+
+def twin_of(target: AnyTarget) -> AnyTarget | None:
+    """Return the net without its noise; `None` where no such net is known, or where the net has no noise."""
+    if isinstance(target, GaussianLogitsTarget):
+        return target.without_noise() if target.has_noise else None
+    if target.noise_free_logits is None or target.num_classes is None or not has_noise(target):
+        return None
+    scale = tf.zeros([target.num_classes, 1])
+    return GaussianLogitsTarget(tf.identity, target.noise_free_logits, scale, has_noise=False)
+
+
+def _trials(context: Context) -> list[Trial]:
+    """Return the attacks with a radius; one draw is enough for a net without noise."""
+    in_balls = [(trial.attack, trial.radius) for trial in context.trials if trial.attack and trial.radius]
+    return [Trial(dataclasses.replace(attack, eot_samples=1), radius) for attack, radius in in_balls]
+
+
+def _is_suited(trial: Trial, twin: AnyTarget, image: tf.Tensor) -> bool:
+    """Return whether an attack of a noisy net can attack its twin too."""
+    try:
+        if trial.attack:
+            trial.attack.loaded().check_target(twin, image)
+    except InputError:
+        return False
+    return True
