@@ -40,7 +40,8 @@ CONFIG = EvaluateConfig(
     num_examples=10,
 )
 CHEAP = dataclasses.replace(CONFIG, attacks="fgsm,square:queries=2", epsilons="0.1", eot_samples=2)
-SECTIONS = ["table", "accuracy", "checklist", "distortion", "queries", "gallery", "noise", "reproduce"]
+SECTIONS = ["table", "gallery", "checklist", "conventions", "distortion", "queries", "noise", "numbers", "reproduce"]
+WITHOUT_NOISE = [name for name in SECTIONS if name != "conventions"]
 CHECKLIST = [
     {"criterion": "one step", "passed": True, "evidence": "fgsm leaves 12.3 %", "epsilon": 0.3},
     {"criterion": "zero gradients", "passed": False, "evidence": "on 45 of 100 images", "epsilon": 0.3},
@@ -216,17 +217,37 @@ def test_the_table_shows_the_numbers_of_results_json(evaluated, page):
         assert row[11] == (f"{attack['generations']['median']:g}" if attack["generations"] else "–")
 
 
-def test_the_headline_sets_the_papers_protocol_beside_the_worst_case(evaluated, page):
+def test_the_headline_sets_what_the_noise_adds_and_the_papers_protocol_beside_the_worst_case(evaluated, page):
     results, _ = evaluated
     text = " ".join(page.texts["summary"].split())
-    numbers = [float(number) for number in re.findall(r"([\d.]+) %", text)]
-    expected = [results["clean"]["expected_accuracy"]["value"]]
-    for worst in results["worst_case"]:
+    assert text.count("worst case over 4 attacks") == 2 and "left at ε = 8/255" in text and "UNFINISHED" not in text
+    assert text.count("the paper’s protocol: fgsm") + text.count("the paper’s protocol: pgd") == 2
+    for worst, twin in zip(results["worst_case"], results["noise_off"]["radii"], strict=True):
         paper = [a for a in results["attacks"] if a["epsilon"] == worst["epsilon"] and a["name"] in ("fgsm", "pgd")]
-        expected += [min(a["accuracy"]["value"] for a in paper), worst["expected_accuracy"]["value"]]
-    assert numbers == [round(100 * value, 1) for value in expected]
-    assert "at ε = 8/255 the paper’s protocol" in text and "worst case over 4 attacks" in text
-    assert "UNFINISHED" not in text
+        numbers = [worst["expected_accuracy"], min((a["accuracy"] for a in paper), key=lambda n: n["value"])]
+        for number in (*numbers, results["clean"]["expected_accuracy"]):
+            assert f"{percent(number)} %" in text and shown(number).partition(" ")[2] in text
+        adds = twin["noise_adds"]
+        assert f"{100 * adds['value']:+.1f}".replace("-", "−") in text
+        assert f"noise off: {percent(twin['worst_case'])} %" in text
+
+
+def test_the_first_table_has_the_worst_case_with_and_without_the_noise(evaluated, page):
+    results, _ = evaluated
+    rows = page.rows["left"]
+    assert [row[0] for row in rows].count("the same net without its noise") == 2
+    for worst, twin in zip(results["worst_case"], results["noise_off"]["radii"], strict=True):
+        place = [row[:2] for row in rows].index(["worst case", shown(worst["expected_accuracy"])])
+        assert rows[place + 1][1] == shown(twin["worst_case"])
+
+
+def test_conventions_of_others_are_a_table_with_definitions(evaluated, page):
+    rows = page.rows["counted"]
+    assert rows[0] == ["convention", "ε = 8/255", "ε = 0.3"]
+    named = {row["name"]: row for row in evaluated[0]["conventions"][1]["rows"]}
+    for row in rows[1:]:
+        [name] = [name for name in named if row[0].startswith(name)]
+        assert row[2] == shown(named[name]["number"]) and named[name]["definition"] in row[0]
 
 
 def test_all_sections_are_there_in_order(page):
@@ -462,7 +483,7 @@ def test_any_keras_net_on_images_of_any_shape(shape, tmp_path):
     results = evaluate_model(linear(shape), *some_images(shape), CHEAP, tmp_path, name="<b>net</b> | 1")
     page = Page(tmp_path / "report.html")
     assert_loads_nothing(page)
-    assert sections_of(page) == SECTIONS
+    assert sections_of(page) == WITHOUT_NOISE
     assert "The net has no noise" in page.texts["noise"]
     assert "training of this net is not known" in page.texts["reproduce"]
     assert "<b>net</b> | 1" in page.texts["summary"] and "wca_tf.evaluate(" in page.texts["reproduce"]
@@ -485,8 +506,8 @@ def test_only_attacks_without_a_radius(tmp_path):
     config = dataclasses.replace(CHEAP, attacks="cw:steps=5:searches=2,n_pixel:population=5:generations=2")
     evaluate_model(linear(shape), *some_images(shape), config, tmp_path)
     page = Page(tmp_path / "report.html")
-    assert sections_of(page) == SECTIONS
-    assert "No attack with a radius" in page.texts["summary"] and "No attack with a radius" in page.texts["accuracy"]
+    assert sections_of(page) == WITHOUT_NOISE
+    assert "No attack with a radius" in page.texts["summary"] and "No attack with a radius" in page.texts["table"]
     assert len(page.rows["radii"]) == 2 and len(page.rows["free"]) == 3
     assert "without a radius" in (tmp_path / "model_card.md").read_text()
 
@@ -498,8 +519,8 @@ def test_estimated_numbers_of_a_net_with_noise_anywhere(tmp_path):
     results = evaluate_model(target, *some_images(shape), dataclasses.replace(CHEAP, attacks="fgsm"), tmp_path)
     page = Page(tmp_path / "report.html")
     assert results["clean"]["noise_free_accuracy"] is None
-    assert page.rows["radii"][1][4] == page.rows["radii"][3][4] == "–"
-    assert "estimated from 200 draws" in page.texts["table"] and "Up to n = 200" in page.texts["queries"]
+    assert page.rows["radii"][1][3] == page.rows["radii"][3][3] == "–"
+    assert "estimated from 200 draws" in page.texts["numbers"] and "Up to n = 200" in page.texts["queries"]
 
 
 def test_targeted_attacks_show_how_often_the_target_is_reached(tmp_path):
@@ -507,8 +528,8 @@ def test_targeted_attacks_show_how_often_the_target_is_reached(tmp_path):
     config = dataclasses.replace(CHEAP, attacks="fgsm,pgd:targeted=true:steps=2")
     results = evaluate_model(linear(shape), *some_images(shape), config, tmp_path)
     page = Page(tmp_path / "report.html")
-    assert [row[8] for row in page.rows["radii"][3:5]] == ["–", percent(results["attacks"][1]["target_rate"])]
-    assert {len(row) for row in page.rows["radii"] if not row[0].startswith("ε")} == {10}
+    assert [row[7] for row in page.rows["radii"][3:5]] == ["–", percent(results["attacks"][1]["target_rate"])]
+    assert {len(row) for row in page.rows["radii"] if not row[0].startswith("ε")} == {9}
 
 
 def test_the_undefended_net_says_that_it_has_no_noise(trained_undefended, tmp_path):

@@ -9,7 +9,6 @@ from wca_tf.attacks.radii import Radius
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.measures.measure import Context, Measure
-from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks
 from wca_tf.evaluation.worst_case import worst_case
 from wca_tf.gaussian.intervals import signed, with_interval
@@ -31,22 +30,19 @@ class NoiseOff(Measure):
 
     def measure(self, context: Context) -> Any:
         twin, attacked, trials = twin_of(context.target), twin_of(context.attacked), _trials(context)
-        records = context.records(self.name)
         assert twin is not None  # noqa: S101 the key says so
         image = to_float(tf.constant(context.examples.images[:1]))
         suited = [trial for trial in trials if _is_suited(trial, twin, image)]
-        outcomes = run_attacks(twin, [CLEAN_TRIAL, *suited], context.examples, context.settings, records, attacked)
-        own = {(outcome.name, outcome.radius): outcome for outcome in context.outcomes}
+        records, examples, settings = context.records(self.name), context.examples, context.settings
+        clean, *outcomes = run_attacks(twin, [CLEAN_TRIAL, *suited], examples, settings, records, attacked)
         rows = []
-        for radius in dict.fromkeys(trial.radius for trial in suited):
-            of_twin = [outcome for outcome in outcomes[1:] if outcome.radius == radius]
-            noisy: list[Outcome] = [own[trial.name, radius] for trial in trials if trial.radius == radius]
-            left = worst_case([outcomes[0], *of_twin])
+        for radius in dict.fromkeys(trial.radius for trial in suited if trial.radius):
+            left = worst_case([clean, *(outcome for outcome in outcomes if outcome.radius == radius)])
+            noisy = [outcome for outcome in context.outcomes[1:] if outcome.radius == radius]
             adds = worst_case([context.outcomes[0], *noisy]).less(left)
-            assert radius is not None  # noqa: S101 of trials with a radius
             row = {"norm": radius.norm, "epsilon": radius.epsilon, "worst_case": left.n_query_accuracy(1)}
-            rows.append({**row, "noise_adds": adds, "attacks": [outcome.name for outcome in of_twin]})
-        return {"clean": outcomes[0].judgement.n_query_accuracy(1), "radii": rows}
+            rows.append({**row, "noise_adds": adds})
+        return {"clean": clean.judgement.n_query_accuracy(1), "radii": rows}
 
     def lines(self, results: dict[str, Any]) -> list[str]:
         return [

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from wca_tf.attacks.radii import Radius
 from wca_tf.core import files
 from wca_tf.defences import parse_defence
 from wca_tf.evaluation.measures.checklist import IMAGES as CHECKLIST_IMAGES
@@ -18,7 +19,7 @@ from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
 from wca_tf.evaluation.report.sections import ReportSection
 from wca_tf.evaluation.report.table import net_text
-from wca_tf.gaussian.intervals import distance_text, percent
+from wca_tf.gaussian.intervals import distance_text, percent, signed
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Characters that reorder or hide the characters around them.
@@ -68,6 +69,9 @@ def render(template: str, **context: Any) -> str:
         "interval": interval,
         "fenced": fenced,
         "breakable": breakable,
+        "points": points,
+        "points_interval": points_interval,
+        "radius": lambda epsilon: Radius(epsilon).text,
     }
     return environment.get_template(template).render(context)
 
@@ -104,6 +108,16 @@ def interval(number: dict[str, float]) -> Markup:
     return Markup(f"[{100 * number['low']:.1f}, {100 * number['high']:.1f}]")
 
 
+def points(difference: dict[str, float]) -> str:
+    """Return a difference in points, with its sign."""
+    return signed(difference).partition(" ")[0]
+
+
+def points_interval(difference: dict[str, float]) -> Markup:
+    """Return the 95 % interval of a difference in points. Its brackets need no escape in HTML or Markdown."""
+    return Markup(signed(difference).partition(" ")[2])
+
+
 def _summary(results: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
     """Return the values that the page and the model card share."""
     training, state = results["training"], results["model"]
@@ -121,6 +135,8 @@ def _summary(results: dict[str, Any], described: dict[str, Any]) -> dict[str, An
         "state": state,
         "finished": state.get("training_complete", True),
         "blocks": sections.blocks(results),
+        "is_papers": sections.is_papers(results),
+        "convention_rows": sections.convention_rows(results),
         "warnings": sections.gradient_warnings(results),
         "notes": sections.notes(results),
         "free": [attack for attack in results["attacks"] if attack["epsilon"] is None],

@@ -19,6 +19,8 @@ ONE_STEP = (
     "fgsm leaves less than pgd: the paper's ten steps of a tenth of epsilon, begun at random, end short of the corner "
     "that one step reaches. Quote adaptive."
 )
+# Defences whose nets are the paper's.
+PAPERS = ("none", "wca", "wca_official")
 # The largest share of images without a useful gradient that does not stand beside the headline.
 FEW_USELESS = 0.05
 INSTEAD = {  # by whether the attack follows cross-entropy; a net that passes no gradient stops other attacks alone
@@ -54,12 +56,19 @@ class ReportSection:
     card: str = ""
 
 
-def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return for each radius its attacks, the strongest of the paper's attacks, and the worst case.
+def is_papers(results: dict[str, Any]) -> bool:
+    """Return whether a net is one of the paper's, for which its attacks and its protocol have a name."""
+    training = results["training"]
+    return training is not None and training["defence"].split(":")[0] in PAPERS
 
-    The strongest is chosen by the paper's own measure, the accuracy under one draw.
+
+def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return for each radius its attacks, the protocol of the paper, the worst case, and that without the noise.
+
+    The protocol is the accuracy under one draw. Of the paper's attacks it is the strongest, by this measure.
     """
     found, several = [], len({worst["norm"] for worst in results["worst_case"]}) > 1
+    noise_off = {radius_of(row): row for row in results.get("noise_off", {}).get("radii", [])}
     for worst in results["worst_case"]:
         attacks = [attack for attack in results["attacks"] if radius_of(attack) == radius_of(worst)]
         paper = [attack for attack in attacks if attack["config"]["kind"] == "paper"]
@@ -67,12 +76,24 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
             {
                 "epsilon": Radius(worst["epsilon"]).text + (f" ({NORM_NAMES[worst['norm']]})" if several else ""),
                 "attacks": attacks,
-                "paper": min(paper, key=lambda attack: attack["accuracy"]["value"], default=None),
+                "protocol": min(paper, key=lambda attack: attack["accuracy"]["value"], default=None),
                 "worst": worst["expected_accuracy"],
                 "queries": worst["n_query_accuracy"],
+                "noise_off": noise_off.get(radius_of(worst)),
             }
         )
     return found
+
+
+def convention_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each convention with its number at each radius; `None` where the radius does not allow it."""
+    rows: dict[str, dict[str, Any]] = {}
+    at = results.get("conventions", [])
+    for place, radius in enumerate(at):
+        for row in radius["rows"]:
+            kept = rows.setdefault(row["key"], {**row, "numbers": [None] * len(at)})
+            kept["numbers"][place] = row["number"]
+    return list(rows.values())
 
 
 def gradient_warnings(results: dict[str, Any]) -> list[str]:
@@ -132,13 +153,18 @@ def radius_of(row: dict[str, Any]) -> tuple[str | None, float | None]:
 
 
 def accuracy(results: dict[str, Any]) -> list[Panel]:
-    """Return a figure for each norm: expected accuracy against epsilon."""
+    """Return a figure for each norm: what each attack leaves, against epsilon where there are several radii."""
     panels = []
     for norm in dict.fromkeys(worst["norm"] for worst in results["worst_case"]):
         attacks = [each for each in results["attacks"] if each["norm"] == norm and each["epsilon"] is not None]
+        worst = [each for each in results["worst_case"] if each["norm"] == norm]
+        if len(worst) == 1:
+            rows = [("clean", results["clean"]), *((attack["name"], attack) for attack in attacks)]
+            left = {name: numbers["expected_accuracy"] for name, numbers in (*rows, ("worst case", worst[0]))}
+            panels.append(Panel(f"ε = {Radius(worst[0]['epsilon']).text} ({NORM_NAMES[norm]})", figures.left_by(left)))
+            continue
         strokes = figures.strokes_for([attack["name"] for attack in attacks])
-        numbers = {name: [a for a in attacks if a["name"] == name] for name in strokes}
-        numbers["worst case"] = [worst for worst in results["worst_case"] if worst["norm"] == norm]
+        numbers = {name: [a for a in attacks if a["name"] == name] for name in strokes} | {"worst case": worst}
         legend = [*strokes.items(), ("worst case", figures.WORST_CASE)]
         series = [(*_from_clean(numbers[name], results["clean"]), stroke) for name, stroke in legend]
         label = f"ε ({NORM_NAMES[norm]}, images in [0, 1])"

@@ -3,6 +3,7 @@
 import html
 from typing import Any
 
+from wca_tf.evaluation.report.sections import is_papers
 from wca_tf.gaussian.intervals import distance_text, percent
 
 COLUMNS = (
@@ -30,22 +31,31 @@ def attack_table(results: dict[str, Any]) -> str:
 
 def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return the column heads, then a row for each attack and worst case. Columns without values are left out."""
+    papers = is_papers(results)
+
+    def kind(attack: dict[str, Any]) -> str:
+        return attack["config"]["kind"] if papers else ""
+
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     several = len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
         norm = f" ({worst['norm']})" if several else ""
         rows.append(_filled(f"epsilon {worst['epsilon']:.4g}{norm}"))
         rows += [
-            _row("  " + a["name"], a["config"]["kind"], a)
+            _row("  " + a["name"], kind(a), a)
             for a in results["attacks"]
             if (a["norm"], a["epsilon"]) == (worst["norm"], worst["epsilon"])
         ]
         queries = [percent(worst["n_query_accuracy"][n]) for n in ("10", "100")]
-        rows.append(_filled("  worst case", "per image", "", percent(worst["expected_accuracy"]), "", *queries))
+        rows.append(
+            _filled(
+                "  worst case", "per image" if papers else "", "", percent(worst["expected_accuracy"]), "", *queries
+            )
+        )
     without_radius = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     if without_radius:
         rows.append(_filled("no radius"))
-        rows += [_row("  " + attack["name"], attack["config"]["kind"], attack) for attack in without_radius]
+        rows += [_row("  " + attack["name"], kind(attack), attack) for attack in without_radius]
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
     return [tuple(row[i] for i in shown) for row in rows]
 
