@@ -74,7 +74,7 @@ def test_large_logits_mislead_cross_entropy_and_the_report_says_so(tmp_path):
     assert warning.startswith(f"No useful gradient: pgd on {share} % of the images.")
     assert "adaptive" in warning and "objective=ce_exact" in warning
     page, card = ((tmp_path / name).read_text() for name in ("report.html", "model_card.md"))
-    headline = page[page.index('class="headline"') : page.index('id="table"')]
+    headline = page[page.index('id="summary"') : page.index('id="table"')]
     assert warning in headline and warning in card and warning in format_results(results).splitlines()
     assert warning in results._repr_html_()
 

@@ -27,9 +27,10 @@ from wca_tf.data.config import DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.identity import read_described
 from wca_tf.evaluation.measures.measure import read_measured
 from wca_tf.evaluation.outcomes import load_outcome, record_path
-from wca_tf.evaluation.record import Evaluation, read_described
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.nets.model_files import load_model, target_in

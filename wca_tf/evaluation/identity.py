@@ -3,15 +3,36 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.runs.model_dir import ModelDirectory
 
+SCHEMA = 3  # of evaluation.json and results.json
+# The types of what evaluation.json must have.
+FORM: dict[str, Any] = {
+    **dict.fromkeys(("dataset", "split", "images_sha256"), str),
+    **dict.fromkeys(("num_examples", "first"), int),
+    **dict.fromkeys(("attacks", "class_names", "image_shape", "modules"), list),
+    **dict.fromkeys(("model", "config", "versions"), dict),
+    "model_dir": str | None,
+    "training": dict | None,
+    "has_noise": bool,
+}
+INTERNAL = ("attacks", "first", "class_names", "image_shape", "has_noise")  # keys of evaluation.json alone
 STREAMS = ("random_state", "seed_generator_state")  # weights that move with every call, and decide no number
+# Parts of the error message about a report directory that belongs to another evaluation.
+OTHER = {
+    "model_dir": "another directory of a model",
+    "model": "another model",
+    "images_sha256": "other images",
+}
 
 
 def digest_of_net(model: keras.Model) -> str:
@@ -66,3 +87,63 @@ def evaluation_name(identity: dict[str, Any]) -> str:
     """Return a directory name for an evaluation. Two evaluations have the same name only if their identity is equal."""
     hashed = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
     return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{hashed}"
+
+
+def read_described(directory: Path) -> dict[str, Any]:
+    """Return the contents of evaluation.json; raise InputError where it is absent, broken or of another version."""
+    path = directory / "evaluation.json"
+    if not path.exists() and (directory / "results.json").exists():
+        raise InputError(
+            f"expected an evaluation of schema {SCHEMA} in {directory}: it is of another version of wca_tf"
+        )
+    described = files.read_json(path)
+    if not isinstance(described, dict) or described.get("schema") != SCHEMA:
+        raise InputError(
+            f"expected an evaluation of schema {SCHEMA} in {directory}: it is of another version of wca_tf"
+        )
+    try:
+        if wrong := [name for name, kinds in FORM.items() if not isinstance(described[name], kinds)]:
+            raise ValueError(f"{', '.join(wrong)} of another type")
+        _ = [entry_key(entry) for entry in described["attacks"]]
+    except Exception as error:  # broken contents raise anything
+        raise InputError(
+            f"expected a whole evaluation.json in {directory}, which cannot be read: {one_line(error)}"
+        ) from None
+    return described
+
+
+def entry_key(entry: dict[str, Any]) -> tuple[str, Radius | None]:
+    """Return the name and the radius of an attack in the list of evaluation.json."""
+    if not isinstance(entry["name"], str) or not isinstance(entry["options"], dict):
+        raise ValueError("an attack without a name or options")
+    if entry["radius"] is None:
+        return entry["name"], None
+    radius = as_radius(entry["radius"])
+    return entry["name"], Radius(radius.epsilon, radius.norm or "linf")
+
+
+def stored_description(report: Path, belongs_to: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the evaluation.json of a report directory; `None` where there is none.
+
+    Raises:
+        InputError: it is of another evaluation, which would be lost; or it is broken, or of another version.
+    """
+    if not (report / "evaluation.json").exists():
+        return None
+    try:
+        stored = read_described(report)
+    except InputError as error:
+        raise InputError(f"{error}; name another --report_dir") from None
+    other = [what for key, what in OTHER.items() if stored[key] != belongs_to[key]]
+    if stored["config"] != belongs_to["config"]:
+        other.append(_differing(stored["config"], belongs_to["config"]))
+    if other:
+        raise InputError(f"{report / 'evaluation.json'} is of {', '.join(other)}: name another --report_dir")
+    return stored
+
+
+def _differing(stored: Any, config: dict[str, Any]) -> str:
+    """Return the options that differ, with both values, such as "num_examples=20, not 5"."""
+    stored = stored if isinstance(stored, dict) else {}
+    names = [name for name in {**config, **stored} if stored.get(name) != config.get(name)]
+    return ", ".join(f"{name}={stored.get(name)}, not {config.get(name)}" for name in names)

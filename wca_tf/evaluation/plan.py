@@ -12,45 +12,12 @@ from wca_tf.core.own_modules import check_imported, module_of
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.derive import DERIVED
+from wca_tf.evaluation.identity import entry_key
 from wca_tf.evaluation.measures.measure import Context, Measure, is_due, read_measured
 from wca_tf.evaluation.outcomes import load_outcome, record_path
-from wca_tf.evaluation.record import RECORDS, entry_key, read_described
+from wca_tf.evaluation.record import RECORDS
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, stored_outcome, trial_of
 from wca_tf.runs.model_dir import ModelDirectory
-
-# Parts of the error message about a report directory that belongs to another evaluation.
-OTHER = {
-    "model_dir": "another directory of a model",
-    "model": "another model",
-    "images_sha256": "other images",
-}
-
-
-def stored_description(report: Path, belongs_to: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the evaluation.json of a report directory; `None` where there is none.
-
-    Raises:
-        InputError: it is of another evaluation, which would be lost; or it is broken, or of another version.
-    """
-    if not (report / "evaluation.json").exists():
-        return None
-    try:
-        stored = read_described(report)
-    except InputError as error:
-        raise InputError(f"{error}; name another --report_dir") from None
-    other = [what for key, what in OTHER.items() if stored[key] != belongs_to[key]]
-    if stored["config"] != belongs_to["config"]:
-        other.append(_differing(stored["config"], belongs_to["config"]))
-    if other:
-        raise InputError(f"{report / 'evaluation.json'} is of {', '.join(other)}: name another --report_dir")
-    return stored
-
-
-def _differing(stored: Any, config: dict[str, Any]) -> str:
-    """Return the options that differ, with both values, such as "num_examples=20, not 5"."""
-    stored = stored if isinstance(stored, dict) else {}
-    names = [name for name in {**config, **stored} if stored.get(name) != config.get(name)]
-    return ", ".join(f"{name}={stored.get(name)}, not {config.get(name)}" for name in names)
 
 
 def trials_of(config: EvaluateConfig) -> list[Trial]:

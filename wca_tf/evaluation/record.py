@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
-from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.errors import InputError
 from wca_tf.evaluation.conventions import conventions
+from wca_tf.evaluation.identity import INTERNAL, entry_key, read_described
 from wca_tf.evaluation.measures.measure import Measured, read_measured
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import CLEAN, Outcome, load_outcome
@@ -27,19 +26,7 @@ from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM, worst_case
 from wca_tf.gaussian.intervals import Number
 from wca_tf.nets.judge import Judgement
 
-SCHEMA = 3  # of evaluation.json and results.json
 RECORDS = "records"
-# The types of what evaluation.json must have.
-FORM: dict[str, Any] = {
-    **dict.fromkeys(("dataset", "split", "images_sha256"), str),
-    **dict.fromkeys(("num_examples", "first"), int),
-    **dict.fromkeys(("attacks", "class_names", "image_shape", "modules"), list),
-    **dict.fromkeys(("model", "config", "versions"), dict),
-    "model_dir": str | None,
-    "training": dict | None,
-    "has_noise": bool,
-}
-INTERNAL = ("attacks", "first", "class_names", "image_shape", "has_noise")  # keys of evaluation.json alone
 
 
 class Evaluation(Mapping[str, Any]):
@@ -242,63 +229,6 @@ class Evaluation(Mapping[str, Any]):
         numbers = self.worst_case(radius=radius).numbers()
         chosen = {name: numbers[name] for name in ("expected_accuracy", "n_query_accuracy")}
         return {"norm": radius.norm, "epsilon": radius.epsilon, **chosen, "algorithm": WORST_CASE_ALGORITHM}
-
-
-def read_described(directory: Path) -> dict[str, Any]:
-    """Return the contents of evaluation.json; raise InputError where it is absent, broken or of another version."""
-    path = directory / "evaluation.json"
-    if not path.exists() and (directory / "results.json").exists():
-        raise InputError(
-            f"expected an evaluation of schema {SCHEMA} in {directory}: it is of another version of wca_tf"
-        )
-    described = files.read_json(path)
-    if not isinstance(described, dict) or described.get("schema") != SCHEMA:
-        raise InputError(
-            f"expected an evaluation of schema {SCHEMA} in {directory}: it is of another version of wca_tf"
-        )
-    try:
-        if wrong := [name for name, kinds in FORM.items() if not isinstance(described[name], kinds)]:
-            raise ValueError(f"{', '.join(wrong)} of another type")
-        _ = [entry_key(entry) for entry in described["attacks"]]
-    except Exception as error:  # broken contents raise anything
-        raise InputError(
-            f"expected a whole evaluation.json in {directory}, which cannot be read: {one_line(error)}"
-        ) from None
-    return described
-
-
-def entry_key(entry: dict[str, Any]) -> tuple[str, Radius | None]:
-    """Return the name and the radius of an attack in the list of evaluation.json."""
-    if not isinstance(entry["name"], str) or not isinstance(entry["options"], dict):
-        raise ValueError("an attack without a name or options")
-    if entry["radius"] is None:
-        return entry["name"], None
-    radius = as_radius(entry["radius"])
-    return entry["name"], Radius(radius.epsilon, radius.norm or "linf")
-
-
-def per_image_arrays(evaluation: Evaluation) -> dict[str, np.ndarray]:
-    """Return the arrays of examples.npz.
-
-    `index` and `label` are [N]. The other arrays have a row for each outcome, and the clean images come first: names,
-    norms and radii are [A], numbers are [A, N]. An attack without a radius has epsilon NaN and an empty norm. For a net
-    that is judged by draws, there are also `hits` [A, N, draws] and `blocks` [A, N].
-    """
-    clean = evaluation.clean
-    outcomes = [clean, *evaluation.attacks]
-    hits = np.stack([outcome.judgement.hits for outcome in outcomes])
-    radii = [outcome.radius or Radius(0.0 if outcome is clean else np.nan, "") for outcome in outcomes]
-    judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
-    return {
-        "index": evaluation.described["first"] + np.arange(len(clean)),
-        "label": clean.labels,
-        "attack": np.array([outcome.name for outcome in outcomes]),
-        "norm": np.array([radius.norm for radius in radii]),
-        "epsilon": np.array([radius.epsilon for radius in radii]),
-        **{name: np.stack([getattr(o.judgement, name) for o in outcomes]) for name in judged},
-        **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0", "found")},
-        **({"hits": hits, "blocks": np.stack([o.judgement.blocks for o in outcomes])} if hits.size else {}),
-    }
 
 
 def _attacks(part: Evaluation) -> list[Any]:

@@ -29,13 +29,13 @@ from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_a
 from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.derive import DERIVED, write_derived
-from wca_tf.evaluation.identity import describe_model, digest_of_net, evaluation_name
+from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_description
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import MEASURES, Context, Measure, is_due, make
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import measures
-from wca_tf.evaluation.plan import due_measures, is_finished, listed, planned, stored_description, with_measured
-from wca_tf.evaluation.record import RECORDS, SCHEMA, Evaluation
+from wca_tf.evaluation.plan import due_measures, is_finished, listed, planned, trials_of, with_measured
+from wca_tf.evaluation.record import RECORDS, Evaluation
 from wca_tf.evaluation.report.table import net_text
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, check_attacks, run_attacks
 from wca_tf.nets.adapter import adapt, check_pixels, in_its_range
@@ -169,7 +169,7 @@ def evaluate_model(
         report_dir: directory for the results.
         name: the model's name in the report. A report directory belongs to this name, the images and the Keras model; a
             target is identified by its name alone.
-        quiet: whether to print no line that says where the results are.
+        quiet: whether to write the records alone, and to print no line that says where the results are.
         dataset: the name of the data set, if it has one.
         class_names: the names of the classes, where they are known.
         net_options: pixel_range, outputs, output and training, as for `adapt`.
@@ -241,14 +241,15 @@ def _evaluate(
     if is_finished(planning, every):
         print(f"{report} has this evaluation; nothing to do")
         return Evaluation.read(report)
-    check_attacks(attacked, planning.trials, examples)
+    check_attacks(attacked, trials_of(config), examples)  # the source of an earlier attack may be gone
     with contextlib.redirect_stdout(io.StringIO()):  # what is made again is said when it is
         for measure in due_measures(planning := with_measured(planning, every), every):
             measure.check(planning)
     files.check_nothing_foreign(report, "evaluation.json", (*DERIVED, RECORDS, MEASURES))
     with files.exclusive_directory(report):
         evaluation = _run(with_measured(context(), every), described, every)
-        write_derived(evaluation, report)
+        if not quiet:
+            write_derived(evaluation, report)
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return evaluation

@@ -13,6 +13,7 @@ from wca_tf.attacks import Attack, BallAttack, kind_of
 from wca_tf.attacks.attack import Perturbed
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.cascade import WorstCase
+from wca_tf.attacks.gradients import CleanGradient
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.attacks.radii import Radius
 from wca_tf.attacks.transfer import Transfer
@@ -262,22 +263,8 @@ def _attack_batch(
     judgement = as_stored(judge(target, adversarial, labels, indices, seed))
     if not target.per_image_noise:
         judgement = dataclasses.replace(judgement, blocks=_blocks(trial, indices.numpy(), settings))
-    unknown = np.full(len(images), np.nan)
-    reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
-    change = adversarial - images
-    arrays = {
-        "labels": labels.numpy(),
-        "linf": BALLS["linf"].distance(change).numpy(),
-        "l2": BALLS["l2"].distance(change).numpy(),
-        "l0": np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
-        "zero_gradients": gradient.zero.astype(np.float64) if gradient else unknown,
-        "useless_gradients": gradient.useless.astype(np.float64) if gradient else unknown,
-        "target_probability": reached,
-        "found": np.asarray(made.extras.get("found", unknown), np.float64),
-        "generations": np.asarray(made.extras.get("generations", unknown), np.float64),
-        "forward_passes": np.full(len(images), made.passes.forward, np.float64),
-        "backward_passes": np.full(len(images), made.passes.backward, np.float64),
-    }
+    reached = None if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
+    arrays = _per_image(images, labels, made, gradient, reached)
     judged = {f.name: getattr(judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
     flips = right[:count] & (judged["probability_correct"] <= 0.5)
     kept = first_that_flip(flips) if attack else np.zeros(0, np.int64)
@@ -294,6 +281,26 @@ def _attack_batch(
         seconds=time.monotonic() - started,
         raised=passes.read(passes.RAISED) - raised,
     )
+
+
+def _per_image(
+    images: tf.Tensor, labels: tf.Tensor, made: Perturbed, gradient: CleanGradient | None, reached: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Return the fields of an outcome with a number for each image of a batch [B]; NaN where a number is not known."""
+    unknown, change = np.full(len(images), np.nan), made.images - images
+    return {
+        "labels": labels.numpy(),
+        "linf": BALLS["linf"].distance(change).numpy(),
+        "l2": BALLS["l2"].distance(change).numpy(),
+        "l0": np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
+        "zero_gradients": gradient.zero.astype(np.float64) if gradient else unknown,
+        "useless_gradients": gradient.useless.astype(np.float64) if gradient else unknown,
+        "target_probability": unknown if reached is None else reached,
+        "found": np.asarray(made.extras.get("found", unknown), np.float64),
+        "generations": np.asarray(made.extras.get("generations", unknown), np.float64),
+        "forward_passes": np.full(len(images), made.passes.forward, np.float64),
+        "backward_passes": np.full(len(images), made.passes.backward, np.float64),
+    }
 
 
 def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:

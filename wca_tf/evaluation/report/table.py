@@ -1,7 +1,10 @@
 """results.json as a table: the paper's protocol beside the adaptive attacks."""
 
 import html
+from collections.abc import Sequence
 from typing import Any
+
+from tabulate import tabulate
 
 from wca_tf.evaluation.report.sections import is_papers
 from wca_tf.gaussian.intervals import distance_text, percent
@@ -23,10 +26,7 @@ COLUMNS = (
 
 def attack_table(results: dict[str, Any]) -> str:
     """Return the table in plain text: a block per radius, percentages, with 95 % intervals."""
-    rows = table_rows(results)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([header(results), *lines])
+    return f"{header(results)}\n{rendered(table_rows(results))}"
 
 
 def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -60,14 +60,21 @@ def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
     return [tuple(row[i] for i in shown) for row in rows]
 
 
-def html_table(rows: list[tuple[str, ...]], caption: str) -> str:
+def rendered(rows: Sequence[Sequence[str]], form: str = "plain") -> str:
+    """Return a table as text; the first row has the column heads.
+
+    Args:
+        rows: texts, as many in each row.
+        form: "plain" for a terminal, "html", or "pipe" for Markdown, whose cells must be escaped.
+    """
+    head, *body = rows
+    text = tabulate(body, head, form, disable_numparse=True, preserve_whitespace=True)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def html_table(rows: Sequence[Sequence[str]], caption: str) -> str:
     """Return a table in HTML, for a notebook; the first row has the column heads."""
-    first, *others = ([html.escape(cell) for cell in row] for row in rows)
-    head = "".join(f"<th>{cell}</th>" for cell in first)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in others)
-    return (
-        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    return rendered(rows, "html").replace("<table>", f"<table><caption>{html.escape(caption)}</caption>", 1)
 
 
 def _filled(*cells: str) -> tuple[str, ...]:
