@@ -21,6 +21,7 @@ REQUIREMENTS = [
     "pillow>=10.3",
     "scikit-learn>=1.5",
     "scipy>=1.13",
+    "tabulate>=0.10",
     "tensorboard>=2.18",  # the training summaries; TensorFlow does not require it
     "tensorflow>=2.18,<3",
     "tensorflow-datasets>=4.9.7",

@@ -21,7 +21,7 @@ from wca_tf.attacks import parse_attack
 from wca_tf.core import files
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.blocks import BLOCK_SIZE, block_size
-from wca_tf.evaluation.trials import Settings, Trial, run_attacks
+from wca_tf.evaluation.trials import Settings, run_attacks, trial_of
 from wca_tf.gaussian.intervals import Number, design_effect_over_draws, mean_with_interval
 from wca_tf.nets.adapter import adapt
 from wca_tf.nets.judge import Judgement
@@ -118,7 +118,7 @@ def real_net(repetitions: int, images: int = 40) -> dict[str, float]:
     net.compile(keras.optimizers.Adam(3e-3), loss)
     net.fit(pixels[:half], digits.target[:half], epochs=10, batch_size=50, verbose=0)
     test, labels = pixels[half:], digits.target[half:].astype(np.int64)
-    target, trials = adapt(net, (8, 8, 1)), [Trial(parse_attack("pgd:steps=3:eot_samples=2"), EPSILON)]
+    target, trials = adapt(net, (8, 8, 1)), [trial_of(parse_attack("pgd:steps=3:eot_samples=2"), EPSILON)]
 
     def attacked(chosen: np.ndarray, settings: Settings) -> Judgement:
         examples = Examples(test[chosen], labels[chosen], tuple(map(str, range(10))))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
@@ -132,7 +133,7 @@ def assert_same_arrays(one, other):
 
 def without_seconds(results):
     """results.json without what the clock says."""
-    if isinstance(results, dict):
+    if isinstance(results, Mapping):
         return {key: without_seconds(value) for key, value in results.items() if key != "seconds"}
     return [without_seconds(item) for item in results] if isinstance(results, list) else results
 

@@ -145,7 +145,9 @@ def attacked(name, directory):
     net, labels = golden_net(name)
     found = {}
     for norm, texts in (("linf", LINF + GAUSSIAN_LOGITS * (name != "noise_inside")), ("l2", L2)):
-        config = EvaluateConfig(",".join(texts), "0.1" if norm == "linf" else "0.4", eot_samples=6, num_examples=0)
+        config = EvaluateConfig(
+            ",".join(texts), "0.1" if norm == "linf" else "0.4", eot_samples=6, num_examples=0, noise_off=False
+        )
         report = directory / f"{name}_{norm}"
         results = evaluate_model(net, IMAGE_VALUES, labels, config, report)
         with np.load(report / "examples.npz") as stored:

@@ -12,6 +12,7 @@ from evaluation_nets import dense_net, digits, read_strictly
 import wca_tf
 from wca_tf.attacks.balls import BALLS
 from wca_tf.core.errors import InputError
+from wca_tf.evaluation.derive import DERIVED, report_again
 from wca_tf.evaluation.keras_file import load_classifier
 
 CHEAP = {"attacks": ["fgsm", "pgd:steps=3"], "epsilons": [0.1], "eot_samples": 2}
@@ -64,7 +65,7 @@ def test_a_named_directory_gets_what_the_command_writes_and_is_gone_on_with(net,
 
 def test_a_report_shows_itself_as_a_table(report):
     text, page = repr(report), report._repr_html_()
-    worst = f"{100 * report.worst_case[0]['expected_accuracy']['value']:.1f}"
+    worst = f"{100 * report['worst_case'][0]['expected_accuracy']['value']:.1f}"
     for shown in (text, page):
         assert "pgd:steps=3" in shown and "worst case" in shown and worst in shown and "30 images" in shown
     assert page.startswith("<table>") and page.count("<tr>") == 6  # heads, clean, radius, two attacks, worst case
@@ -95,7 +96,7 @@ def test_attacks_may_be_objects_of_ones_own(net, images, tmp_path):
 def test_radii_may_be_numbers_and_texts_of_two_norms(net, images):
     asked = {**CHEAP, "attacks": ["fgsm", "fgsm:norm=l2"], "epsilons": [8 / 255, "l2:0.5"]}
     report = wca_tf.evaluate(net, *images, **asked)
-    assert [(worst["norm"], worst["epsilon"]) for worst in report.worst_case] == [
+    assert [(worst["norm"], worst["epsilon"]) for worst in report["worst_case"]] == [
         ("linf", 8 / 255),
         ("l2", 8 / 255),
         ("l2", 0.5),
@@ -160,19 +161,17 @@ def test_files_of_something_else_are_not_replaced(net, images, tmp_path):
     assert (tmp_path / "other.md").read_text() == (tmp_path / ".lock").read_text() == "mine"
 
 
-def test_a_broken_file_of_an_evaluation_is_made_again_or_told(net, images, tmp_path):
+def test_files_that_are_made_from_records_are_never_read_and_made_again_when_asked_for(net, images, tmp_path):
     wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
-    arrays, results = tmp_path / "examples.npz", tmp_path / "results.json"
-    whole, numbers = arrays.read_bytes(), json.loads(results.read_text())
-    arrays.write_bytes(whole[:500])
-    wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
-    assert np.load(arrays)["probability_correct"].shape == (3, len(images[0]))
-    results.write_text(json.dumps({**numbers, "clean": {}}))
-    with pytest.raises(InputError, match="results.json, received a part: remove the file"):
+    written = {name: (tmp_path / name).read_bytes() for name in DERIVED}
+    for name in DERIVED:
+        (tmp_path / name).write_bytes(b"broken")
+    assert wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path) == report_again(tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in DERIVED} == written
+    for name in DERIVED:
+        (tmp_path / name).unlink()
         wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
-    results.unlink()
-    again = wca_tf.evaluate(net, *images, **CHEAP, report_dir=tmp_path)
-    assert again["clean"] == numbers["clean"]
+        assert (tmp_path / name).read_bytes() == written[name]
 
 
 def test_what_bin_train_left_is_evaluated_in_python_too(trained, tmp_path):

@@ -9,8 +9,6 @@ import pytest
 # A folder imports from those before it (design, section 10).
 FOLDERS = ("core", "gaussian", "distribution", "data", "nets", "attacks", "defences", "runs", "keras_classes")
 FOLDERS += ("evaluation", "comparison", "experiments", "serving", "cli")
-# The report on a net's noise is made by the net, until it is a measure.
-EXCEPTION = ("wca_tf.defences.wca.head", "wca_tf.defences.wca.report")
 MAX_INNER_IMPORTS = 15
 
 
@@ -74,15 +72,12 @@ def test_a_folder_imports_from_those_before_it(modules, arrows):
         for name, others in arrows.items()
         for other in others
         if name != "wca_tf" and FOLDERS.index(folder_of(other)) > FOLDERS.index(folder_of(name))
-        if name != EXCEPTION[1]
     ]
     assert not back
 
 
 def test_there_is_no_import_circle(arrows):
-    name, other = EXCEPTION
-    assert other in arrows[name], "the exception is no longer needed"
-    TopologicalSorter({**arrows, name: arrows[name] - {other}}).prepare()  # raises CycleError
+    TopologicalSorter(arrows).prepare()  # raises CycleError
 
 
 def test_a_circle_through_a_function_or_a_name_would_be_found(tmp_path):
@@ -134,7 +129,7 @@ def test_attacks_meet_models_in_their_call_and_in_the_source_of_a_transfer_alone
 def test_training_evaluation_and_commands_know_no_single_defence(arrows):
     common = {f"wca_tf.defences.{name}" for name in ("defence", "tables", "adversarial_training")}
     for name, others in arrows.items():
-        if in_folder(name, "runs", "evaluation", "comparison", "serving", "cli") and name != EXCEPTION[1]:
+        if in_folder(name, "runs", "evaluation", "comparison", "serving", "cli"):
             assert not {each for each in others - common if each.startswith("wca_tf.defences.")}, name
 
 

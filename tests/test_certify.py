@@ -389,15 +389,14 @@ def test_smoothing_is_certified_by_votes_and_continues_from_its_record(tmp_path)
     shares = [row["vote"]["value"] for row in rows]
     assert shares[0] >= shares[1] >= shares[2] == 0 and shares[0] > 0.2
     assert "certified by the vote" in format_results(results)
-    record = tmp_path / "report" / "records" / f"votes-1000-{VOTES_ALGORITHM}.npz"
+    record = tmp_path / "report" / "measures" / "certificates" / f"votes-1000-{VOTES_ALGORITHM}.npz"
     with np.load(record) as stored:
         kept = stored["votes"]
     assert results["certificates"]["seconds"] == pytest.approx(kept[:, 2].sum(), abs=0.01)
     kept[:7, 2] = 1000.0
     np.savez(record, votes=kept[:7])  # as after a kill
-    stored = json.loads((tmp_path / "report" / "results.json").read_text())
-    stored["certificates"]["algorithm"] = CERTIFICATES_ALGORITHM - 1
-    (tmp_path / "report" / "results.json").write_text(json.dumps(stored))
+    path = tmp_path / "report" / "measures" / "certificates.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": CERTIFICATES_ALGORITHM - 1}))
     again = evaluate(asked, tmp_path / "net", tmp_path / "report")
     assert again["certificates"]["rows"] == rows
     assert again["certificates"]["seconds"] > 7000  # of the votes that were kept too

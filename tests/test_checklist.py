@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -19,6 +20,7 @@ from evaluation_nets import (
 )
 
 from wca_tf.attacks import parse_attack
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.evaluation import trials
@@ -27,13 +29,15 @@ from wca_tf.evaluation.measures import checklist, fixed_draws
 from wca_tf.evaluation.measures.checklist import Checklist
 from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, GradientFreeAttacks, robust_images
 from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
-from wca_tf.evaluation.measures.planted_examples import PLANTED_ALGORITHM, FoundExamples, find_planted_examples
+from wca_tf.evaluation.measures.measure import Context, is_due
+from wca_tf.evaluation.measures.planted_examples import find_planted_examples
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
+from wca_tf.evaluation.plan import trials_of
 from wca_tf.evaluation.runner import evaluate, evaluate_model
 from wca_tf.nets.adapter import adapt
-from wca_tf.nets.judge import JUDGEMENT_VERSION, Judgement
+from wca_tf.nets.judge import Judgement
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -81,7 +85,9 @@ def outcome(name, epsilon, probability, zero_gradients=0.0):
     images = np.zeros((8, 2, 2, 1), np.float32)
     still = still.astype(float)
     gradients, searches = [still] * 2, [unknown] * 3
-    return Outcome(name, epsilon, {}, judgement, *[zeros] * 3, *gradients, *searches, images, 1.0, unknown, unknown)
+    radius, places = None if epsilon is None else Radius(epsilon, "linf"), np.arange(8)
+    numbers = [np.zeros(COUNT, int), *[zeros] * 3, *gradients, *searches, unknown, unknown]
+    return Outcome(name, radius, {}, judgement, *numbers, places, places < 0, images, images, 1.0, 0)
 
 
 HONEST = {
@@ -244,7 +250,9 @@ def test_the_evidence_has_the_numbers_that_decide():
 def test_a_comparison_that_ends_early_says_on_how_many_images_it_rests():
     """The attack met images 99 to 80; PGD left 0.9 of these, and nothing of the others."""
     found = evidence({("pgd:steps=40", EPSILON): (np.arange(COUNT) >= 80) * 0.9})
-    part = outcome("square", EPSILON, 0.6).first(20)
+    whole = outcome("square", EPSILON, 0.6)
+    judged = {field.name: getattr(whole.judgement, field.name)[:20] for field in dataclasses.fields(Judgement)}
+    part = dataclasses.replace(whole, judgement=Judgement(**judged))
     found = dataclasses.replace(
         found, outcomes={**found.outcomes, ("square", EPSILON): part}, order=np.arange(COUNT)[::-1]
     )
@@ -340,12 +348,7 @@ def test_a_plain_net_passes_every_criterion_that_applies(honest):
     needed = {"fgsm", "pgd", "pgd:steps=40", "margin", "z_margin"}
     assert {"pgd", *needed} <= {each["attack"] for each in results["planted"]["attacks"]}
     for item in results["checklist"]:
-        assert set(item) - {"attacks", "searches", "algorithm", "algorithms", "judged_by"} == {
-            "criterion",
-            "passed",
-            "evidence",
-            "epsilon",
-        }
+        assert set(item) == {"criterion", "passed", "evidence", "epsilon"}
         assert item["evidence"] and "\n" not in item["evidence"]
         assert "nan" not in item["evidence"]
     assert read_strictly(report / "results.json")["checklist"] == results["checklist"]
@@ -378,7 +381,7 @@ def test_a_failing_checklist_leaves_everything_written(masked):
     results, report = masked
     names = {"results.json", "examples.npz", "report.html", "model_card.md", "evaluation.json"}
     assert names <= {path.name for path in report.iterdir()}
-    assert read_strictly(report / "results.json") == json.loads(json.dumps(results))
+    assert read_strictly(report / "results.json") == results
     assert arrays(report)["attack"].tolist() == ["clean", "fgsm", "pgd", "fgsm", "pgd"]  # not those of the checklist
 
 
@@ -391,10 +394,14 @@ def test_it_is_kept_and_its_attacks_are_not_run_again(honest, contents, capsys):
     assert contents(report) == before
 
 
-def is_complete(results, asked=WHOLE, **changes):
-    """Whether the checklist of results, with changes to its last item, is the one that would be made."""
-    *items, last = results["checklist"]
-    return Checklist(asked).is_complete({**results, "checklist": [*items, {**last, **changes}]}, CONFIG)
+def is_complete(results, asked=WHOLE, config=CONFIG, version=Checklist.version, **changes):
+    """Whether the checklist of a report, with changes to its key, is the one that would be made."""
+    measure, examples = Checklist(asked), digits(4)[1].take(slice(0, 50))
+    stored = results.measured["checklist"]
+    measured = {"checklist": dataclasses.replace(stored, version=version, key={**stored.key, **changes})}
+    net, settings = adapt(dense_net(4)), trials.Settings()
+    context = Context(net, net, net, examples, config, settings, Path(), trials_of(CONFIG), measured)
+    return not is_due(measure, context)
 
 
 def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
@@ -411,15 +418,16 @@ def test_a_checklist_of_lesser_searches_does_not_stand_for_a_whole_one(honest):
 def test_a_checklist_that_older_code_made_is_made_again(honest):
     """Of another algorithm of its own, of the judge, of an attack or of the planted examples."""
     results = honest[0]
-    last = results["checklist"][-1]
-    assert last["algorithm"] == checklist.CHECKLIST_VERSION
-    assert last["algorithms"]["square"] == parse_attack("square").version
-    older = [{"algorithm": 1}, {"judged_by": 1}, {"algorithms": {**last["algorithms"], "square": 1}}]
+    stored = results.measured["checklist"]
+    assert stored.version == checklist.CHECKLIST_VERSION
+    assert stored.key["algorithms"]["square"] == parse_attack("square").version
+    older = [{"version": 1}, {"judged_by": 1}, {"algorithms": {**stored.key["algorithms"], "square": 1}}]
     for changes in older:
         assert not is_complete(results, **changes)
-    for changes in ({"algorithm": 0}, {"judged_by": 0}, {"epsilon": 0.2}, {"norm": "l2"}, {"attacks": []}):
-        assert not is_complete({**results, "planted": {**results["planted"], **changes}})
-    assert not is_complete({key: value for key, value in results.items() if key != "planted"})
+    for changes in ({"version": 0}, {"judged_by": 0}, {"radius": "0.2"}, {"radius": "l2:0.1"}, {"attacks": {}}):
+        assert not is_complete(results, planted={**stored.key["planted"], **changes})
+    assert not is_complete(results, planted=None)
+    assert not is_complete(results, config=dataclasses.replace(CONFIG, epsilons="0.2"))
 
 
 def test_lesser_searches_say_so():
@@ -438,11 +446,10 @@ def test_a_checklist_at_another_radius_is_made(honest, monkeypatch, tmp_path):
     run(dense_net(4), report, epsilons="0.2", checklist=False)
     asked = []
 
-    def made(measure, evaluation):
-        tested = [each["attack"] for each in evaluation.results["planted"]["attacks"]]
-        asked.append((evaluation.config.epsilons, "bim:steps=2" in tested))
-        item = {"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2}
-        return {"checklist": [{**item, **checklist.made_by(measure.searches)}]}
+    def made(measure, context):
+        tested = [each["attack"] for each in context.measured["planted"].value["attacks"]]
+        asked.append((context.config.epsilons, "bim:steps=2" in tested))
+        return [{"criterion": "of the other radius", "passed": True, "evidence": "0", "epsilon": 0.2}]
 
     monkeypatch.setattr(Checklist, "measure", made)
     results = run(dense_net(4), report, epsilons="0.2")
@@ -539,7 +546,7 @@ def test_eight_known_draws_are_eight_draws_and_trace_one_graph(kind, monkeypatch
 def test_each_known_draw_is_that_of_its_own_net(tmp_path):
     """The attack and the judge see the draw of their number, not the first one's."""
     target, (_, test) = traced_target("head", []), digits(4)
-    trial = trials.Trial(parse_attack("pgd:steps=3", eot_samples=1), EPSILON)
+    trial = trials.trial_of(parse_attack("pgd:steps=3", eot_samples=1), EPSILON)
     settings = trials.Settings(batch_size=8)
     outcomes = attacked_under_known_draws(target, tmp_path / "all")
     for number in (0, 3, 7):
@@ -569,24 +576,18 @@ def test_strict_exits_with_3_when_a_criterion_fails_and_0_when_none_does(command
     model_dir = write_model_dir(tmp_path / "model")
     arguments = [f"--model_dir={model_dir}", "--attacks=fgsm", "--epsilons=0.1", "--num_examples=50", "--strict"]
     commands = {}
-    evaluate(EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=50), model_dir, tmp_path / "plain")
+    asked = EvaluateConfig(attacks="fgsm", epsilons="0.1", num_examples=50, checklist=True)
+    with pytest.MonkeyPatch.context() as patch:  # the test after makes a whole one
+        patch.setattr(Checklist, "measure", lambda measure, context: [])
+        evaluate(asked, model_dir, tmp_path / "plain")
     for code, passed in ((0, [True, None]), (3, [True, False, None])):
         report = shutil.copytree(tmp_path / "plain", tmp_path / str(code))
-        results = read_strictly(report / "results.json")
-        results["checklist"] = [
-            {
-                "criterion": f"criterion {i}",
-                "passed": verdict,
-                "evidence": "made up",
-                "epsilon": 0.1,
-                **checklist.made_by(WHOLE),
-            }
+        record = read_strictly(report / "measures" / "checklist.json")
+        record["value"] = [
+            {"criterion": f"criterion {i}", "passed": verdict, "evidence": "made up", "epsilon": 0.1}
             for i, verdict in enumerate(passed)
         ]
-        found = dataclasses.asdict(FoundExamples("fgsm", 5, 5, True))
-        versions = {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGEMENT_VERSION}
-        results["planted"] = {"norm": "linf", "epsilon": 0.1, "attacks": [found], **versions}
-        (report / "results.json").write_text(json.dumps(results))
+        (report / "measures" / "checklist.json").write_text(json.dumps(record))
         commands[code] = ("evaluate", *arguments, f"--report_dir={report}")
     for code, done in commands_together(commands).items():
         assert done.code == code, done.err
@@ -607,4 +608,4 @@ def test_strict_runs_the_checklist_and_writes_everything(command, tmp_path):
     assert verdicts(results)[ZERO_GRADIENTS] is verdicts(results)[SELF_TEST] is False
     assert verdicts(results)[FIXED_DRAW] is not None  # the net has noise
     names = {path.name for path in (tmp_path / "report").iterdir()}
-    assert {"results.json", "examples.npz", "report.html", "model_card.md", "records", "checklist"} <= names
+    assert {"results.json", "examples.npz", "report.html", "model_card.md", "records", "measures"} <= names

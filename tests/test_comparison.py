@@ -14,12 +14,14 @@ from evaluation_nets import arrays, dense_net, digits, read_strictly, with_layer
 
 import wca_tf
 from wca_tf.attacks import parse_attack
+from wca_tf.attacks.radii import Radius
 from wca_tf.comparison.compare import compare_evaluations
 from wca_tf.comparison.groups import AUTHORS_OWN
 from wca_tf.comparison.page import as_page
 from wca_tf.comparison.tables import as_markdown, as_text, finding
 from wca_tf.core.errors import InputError
 from wca_tf.defences import declaration_of, defence_names, parse_defence
+from wca_tf.evaluation.outcomes import PER_IMAGE, load_outcome, save_outcome
 
 HOSTILE = '<script>alert("1")</script>|x'
 
@@ -47,7 +49,7 @@ def reports(tmp_path_factory):
 def test_the_worst_case_is_over_the_attacks_that_all_nets_met(reports):
     both, alone = compare_evaluations([reports["plain"], reports["other"]])
     assert [row.net for row in both.rows] == ["plain", HOSTILE] and [row.net for row in alone.rows] == ["plain"]
-    assert both.radius == ("linf", 0.1) and alone.radius == ("linf", 0.2)
+    assert both.radius == Radius(0.1, "linf") and alone.radius == Radius(0.2, "linf")
     stored = arrays(reports["plain"])
     shared = [
         row
@@ -120,11 +122,11 @@ def test_nets_that_were_attacked_with_another_seed_are_told(reports, tmp_path):
 
 
 def changed(report, directory, change):
-    """A copy of a report whose results.json is changed."""
+    """A copy of a report whose evaluation.json is changed."""
     shutil.copytree(report, directory)
-    results = read_strictly(directory / "results.json")
-    change(results)
-    (directory / "results.json").write_text(json.dumps(results))
+    described = read_strictly(directory / "evaluation.json")
+    change(described)
+    (directory / "evaluation.json").write_text(json.dumps(described))
     return directory
 
 
@@ -185,33 +187,40 @@ def test_a_directory_given_twice_or_without_an_evaluation_is_refused(reports, tm
         compare_evaluations([reports["plain"], reports["plain"] / ".." / "plain"])
     with pytest.raises(InputError, match="there is none"):
         compare_evaluations([tmp_path])
-    (tmp_path / "results.json").write_text('{"schema": 1}')
-    with pytest.raises(InputError, match="schema"):
+    (tmp_path / "results.json").write_text('{"schema": 2}')
+    with pytest.raises(InputError, match="schema 3"):
         compare_evaluations([tmp_path])
-    (tmp_path / "results.json").write_text((reports["plain"] / "results.json").read_text())
-    with pytest.raises(InputError, match="examples.npz"):
+    (tmp_path / "evaluation.json").write_text('{"schema": 2}')
+    with pytest.raises(InputError, match="schema 3"):
         compare_evaluations([tmp_path])
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"worst_case": 3}, {"attacks": [{}]}, {"training": []}, {"config": None}, {"clean": {}}, {"model": {}}],
+    [{"attacks": 3}, {"attacks": [{}]}, {"training": []}, {"config": None}, {"images_sha256": {}}, {"model": {}}],
     ids=str,
 )
 def test_broken_contents_are_one_line(reports, tmp_path, change):
-    results = {**read_strictly(reports["plain"] / "results.json"), **change}
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    shutil.copy(reports["plain"] / "examples.npz", tmp_path)
+    directory = changed(reports["plain"], tmp_path / "broken", lambda described: described.update(change))
     with pytest.raises(InputError, match="cannot be read") as raised:
-        compare_evaluations([tmp_path])
+        compare_evaluations([directory])
     assert "\n" not in str(raised.value)
 
 
-def test_the_arrays_of_another_evaluation_are_refused(reports, tmp_path):
-    shutil.copy(reports["plain"] / "results.json", tmp_path)
-    shutil.copy(reports["fgsm"] / "examples.npz", tmp_path)
-    with pytest.raises(InputError, match="as many"):
-        compare_evaluations([tmp_path])
+@pytest.mark.parametrize("change", ["none", "broken", "short"])
+def test_an_evaluation_without_all_records_is_refused(reports, tmp_path, change):
+    directory = copied(reports["plain"], tmp_path / "changed")
+    [path] = (directory / "records").glob("fgsm-0.1-*")
+    outcome = load_outcome(path.parent, "fgsm", Radius(0.1, "linf"))
+    if change == "none":
+        path.unlink()
+    elif change == "broken":
+        path.write_bytes(path.read_bytes()[:100])
+    else:
+        numbers = {name: getattr(outcome, name)[:5] for name in PER_IMAGE}
+        save_outcome(dataclasses.replace(outcome, **numbers), path.parent)
+    with pytest.raises(InputError, match="a finished evaluation.*without all images of fgsm: run it again"):
+        compare_evaluations([directory])
 
 
 def test_the_page_has_a_row_for_each_net_and_links_to_its_report(reports, tmp_path):

@@ -9,10 +9,11 @@ import pytest
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.errors import InputError
+from wca_tf.core.options import identity
 from wca_tf.data.config import DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.measures.attacks import trials_of
+from wca_tf.evaluation.plan import trials_of
 from wca_tf.runs.config import TrainConfig
 
 BAD_TRAINING = [
@@ -210,7 +211,7 @@ def test_a_radius_may_be_of_one_norm_alone():
         (0.5, "l2"),
         (8 / 255, "linf"),
     ]
-    trials = [(trial.name, trial.epsilon) for trial in trials_of(config)]
+    trials = [(trial.name, trial.radius and trial.radius.epsilon) for trial in trials_of(config)]
     assert trials == [
         ("pgd", 0.1),
         ("pgd:norm=l2", 0.1),
@@ -231,7 +232,7 @@ def test_a_wrong_radius_of_a_norm_is_refused(epsilons):
 def test_an_attack_that_names_no_norm_takes_that_of_the_radius():
     config = EvaluateConfig(epsilons=["l2:0.5", "0.1"])  # with the attacks by default
     names = EvaluateConfig.attacks.split(",")
-    trials = [(trial.name, trial.norm, trial.epsilon) for trial in trials_of(config)]
+    trials = [(trial.name, trial.radius.norm, trial.radius.epsilon) for trial in trials_of(config)]
     assert trials == [
         *((f"{name}:norm=l2", "l2", 0.5) for name in names),
         *((name, "linf", 0.1) for name in names),
@@ -273,9 +274,10 @@ def test_a_checklist_needs_a_radius_above_zero():
 
 def test_what_a_report_directory_belongs_to_does_not_name_attacks():
     config = EvaluateConfig(num_examples=7, seed=3)
-    assert config.identity() == {"split": "test", "num_examples": 7, "seed": 3, "eot_samples": 50}
+    expected = {"split": "test", "num_examples": 7, "seed": 3, "eot_samples": 50}
+    assert identity(config) == expected | {"average_draws": 1, "attack_precision": "own", "shard": ""}
     other = EvaluateConfig(num_examples=7, seed=3, attacks="cw", epsilons="0.2", batch_size=9, checklist=True)
-    assert other.identity() == config.identity()
+    assert identity(other) == identity(config)
 
 
 @pytest.mark.parametrize("dataset", ["", "Nonsense!", "../mnist", "a b"])

@@ -22,13 +22,13 @@ from evaluation_nets import (
 from scipy import stats
 
 from wca_tf.attacks import parse_attack
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.evaluation.report.sections import gradient_warnings
-from wca_tf.evaluation.report_object import Report
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.nets.adapter import adapt
 from wca_tf.nets.judge import ESTIMATING_DRAWS, Judgement, judge
@@ -67,16 +67,16 @@ def test_large_logits_mislead_cross_entropy_and_the_report_says_so(tmp_path):
     results = run(large_logits(), tmp_path, images, attacks="pgd,pgd:objective=ce_exact", **shared)
     pgd, exact = results["attacks"]
     assert pgd["no_useful_gradient_share"] > 0.5 and exact["no_useful_gradient_share"] < 0.05
-    assert load_outcome(tmp_path / "records", "pgd", 0.15).zero_gradients.mean() < 0.05
+    assert load_outcome(tmp_path / "records", "pgd", Radius(0.15, "linf")).zero_gradients.mean() < 0.05
     assert exact["expected_accuracy"]["value"] < pgd["expected_accuracy"]["value"] - 0.1
     [warning] = gradient_warnings(results)
     share = f"{100 * pgd['no_useful_gradient_share']:.1f}"
     assert warning.startswith(f"No useful gradient: pgd on {share} % of the images.")
     assert "adaptive" in warning and "objective=ce_exact" in warning
     page, card = ((tmp_path / name).read_text() for name in ("report.html", "model_card.md"))
-    headline = page[page.index('class="headline"') : page.index('id="table"')]
+    headline = page[page.index('id="summary"') : page.index('id="table"')]
     assert warning in headline and warning in card and warning in format_results(results).splitlines()
-    assert warning in Report(results)._repr_html_()
+    assert warning in results._repr_html_()
 
 
 def test_where_no_gradient_passes_the_report_names_an_attack_that_works(tmp_path):

@@ -10,8 +10,10 @@ import tensorflow as tf
 from evaluation_nets import arrays, dense_net, digits, read_strictly
 from scipy import stats
 
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.errors import InputError
 from wca_tf.core.files import exclusive_directory
+from wca_tf.core.options import identity
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import evaluation_name
@@ -66,7 +68,7 @@ def values(results):
 def test_results_have_exactly_the_documented_keys(report):
     results = read_strictly(report[1] / "results.json")
     documented = {"schema", "model_dir", "dataset", "split", "num_examples", "seed", "versions", "seconds", "clean"}
-    documented |= {"attacks", "worst_case", "checklist"}
+    documented |= {"attacks", "worst_case", "noise", "noise_off"}
     assert set(results) == documented | {"config", "model", "images_sha256", "training", "authors_attack", "modules"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:
@@ -80,23 +82,36 @@ def test_results_have_exactly_the_documented_keys(report):
 
 
 def test_the_documented_files_are_there_and_no_other(report):
-    files = {"results.json", "examples.npz", "report.html", "model_card.md", "evaluation.json", "records", ".lock"}
+    files = {
+        "results.json",
+        "examples.npz",
+        "report.html",
+        "model_card.md",
+        "evaluation.json",
+        "records",
+        "measures",
+        ".lock",
+    }
     assert {path.name for path in report[1].iterdir()} == files
     assert len(list((report[1] / "records").iterdir())) == 1 + len(EPSILONS) * len(ATTACKS)
     identity = read_strictly(report[1] / "evaluation.json")
-    assert identity == {key: report[0][key] for key in ("model_dir", "model", "images_sha256", "config")}
+    same = ("schema", "model_dir", "model", "images_sha256", "config", "dataset", "training", "versions")
+    assert {key: identity[key] for key in same} == {key: report[0][key] for key in same}
+    assert [(entry["name"], entry["radius"]) for entry in identity["attacks"]] == [
+        (attack["name"], Radius(attack["epsilon"]).text) for attack in report[0]["attacks"]
+    ]
 
 
 def test_results_say_what_was_evaluated(report, trained):
     results = read_strictly(report[1] / "results.json")
     assert results == report[0]
-    assert results["schema"] == 2
+    assert results["schema"] == 3
     assert results["model_dir"] == str(trained.resolve())
     assert (results["dataset"], results["split"], results["num_examples"], results["seed"]) == ("digits", "test", 45, 0)
     assert results["training"]["defence"] == "wca"
     assert results["model"]["training_complete"]
     assert results["model"]["epoch"] == ModelDirectory(trained).best_epoch()["epoch"]
-    assert results["config"] == {"split": "test", "num_examples": 45, "seed": 0, "eot_samples": 4}
+    assert results["config"] == identity(CONFIG)
     assert results["versions"]["tensorflow"]
     assert results["seconds"] > 0
     expected = [(epsilon, attack) for epsilon in EPSILONS for attack in ATTACKS]
@@ -118,8 +133,9 @@ def test_every_number_is_in_its_interval_and_in_the_unit_range(report, undefende
         children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
         return sum(check(child) for child in children)
 
-    assert check(report[0]) == 10 * 6 + 3 * 4
-    assert check(undefended_report[0]) == 4 * 6 + 1 * 4
+    of_attacks = ("clean", "attacks", "worst_case")
+    assert check({key: report[0][key] for key in of_attacks}) == 10 * 6 + 3 * 4
+    assert check({key: undefended_report[0][key] for key in of_attacks}) == 4 * 6 + 1 * 4
 
 
 def test_a_report_of_every_kind_of_attack(tmp_path):
@@ -354,11 +370,11 @@ def test_the_table_has_every_attack_with_its_percentages(report):
 
 def test_equal_models_images_and_seeds_alone_have_equal_names():
     def name(**change):
-        return evaluation_name({"config": dataclasses.replace(CONFIG, **change).identity(), "model": "one"})
+        return evaluation_name({"config": identity(dataclasses.replace(CONFIG, **change)), "model": "one"})
 
     different = ({}, {"seed": 1}, {"split": "validation"}, {"num_examples": 10}, {"eot_samples": 5})
     assert len({name(**change) for change in different}) == len(different)
-    assert name() != evaluation_name({"config": CONFIG.identity(), "model": "another"})
+    assert name() != evaluation_name({"config": identity(CONFIG), "model": "another"})
     same = ({"attacks": "fgsm"}, {"epsilons": "0.1"}, {"batch_size": 3}, {"tfds_data_dir": "a"}, {"checklist": True})
     assert {name(**change) for change in same} == {name()}
 

@@ -92,12 +92,12 @@ from wca_tf.evaluation.report.sections import ReportSection
 
 
 class MedianMargin(Measure):
-    keys = ("median_margin",)
+    name = "median_margin"
 
-    def measure(self, evaluation):
-        target, images = evaluation.target, evaluation.examples.images / np.float32(255)
+    def measure(self, context):
+        target, images = context.target, context.examples.images / np.float32(255)
         ordered = np.sort(target.noise_free_logits(target.features(images)), axis=1)
-        return {"median_margin": float(np.median(ordered[:, -1] - ordered[:, -2]))}
+        return float(np.median(ordered[:, -1] - ordered[:, -2]))
 
     def lines(self, results):
         return [f"median margin {results['median_margin']:.3g}"]
@@ -128,12 +128,12 @@ def test_a_measure_of_a_users_own_is_in_results_table_report_and_card(trained, t
 
 def test_a_measure_with_a_key_of_another_is_refused():
     class Clean(Measure):
-        keys = ("clean",)
+        name = "clean"
 
-        def measure(self, evaluation):
-            return {"clean": 1.0}
+        def measure(self, context):
+            return 1.0
 
-    with pytest.raises(InputError, match="keys of its own, received one with clean"):
+    with pytest.raises(InputError, match="name of its own, received one with clean"):
         registry.register_measure(Clean())
 
 

@@ -21,16 +21,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wca_tf.attacks import parse_attack
-from wca_tf.attacks.radii import parse_radii
+from wca_tf.attacks.radii import Radius, parse_radii
 from wca_tf.core.errors import InputError
 from wca_tf.data.config import DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.data.sources import load_examples
-from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.identity import stored_results
-from wca_tf.evaluation.measures.registry import measures
+from wca_tf.evaluation.identity import read_described
+from wca_tf.evaluation.measures.measure import read_measured
 from wca_tf.evaluation.outcomes import load_outcome, record_path
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.nets.model_files import load_model, target_in
@@ -251,46 +251,53 @@ def test_a_metrics_jsonl_is_read_or_refused(model_dir, trained, how, data):
 @pytest.mark.parametrize("how", [broken, mutated])
 @settings(FUZZ, max_examples=6)
 @given(data=st.data())
-def test_a_results_json_is_read_or_refused_and_stays(evaluated, tmp_path, how, data):
+def test_an_evaluation_json_is_read_or_refused_and_stays(evaluated, tmp_path, how, data):
     """Another attack is asked for, so that what is stored is read, merged and written again."""
     trained, report = evaluated
     copied = tmp_path / "report"
     shutil.rmtree(copied, ignore_errors=True)
     shutil.copytree(report, copied)
-    original = (report / "results.json").read_bytes()
+    original = (report / "evaluation.json").read_bytes()
     contents = how(data, original) if how is broken else json.dumps(how(data, json.loads(original))).encode()
-    (copied / "results.json").write_bytes(contents)
+    (copied / "evaluation.json").write_bytes(contents)
     try:
         evaluate(dataclasses.replace(EVALUATION, attacks="fgsm,bim:steps=1"), trained, copied)
     except InputError as error:
         assert str(error)
-        assert (copied / "results.json").read_bytes() == contents
+        assert (copied / "evaluation.json").read_bytes() == contents
 
 
 @FUZZ
 @given(data=st.data())
-def test_stored_results_can_be_added_to_or_are_refused(evaluated, tmp_path, data):
-    """As the test before, by the parts that read them alone."""
-    results = json.loads((evaluated[1] / "results.json").read_text())
-    item = {"criterion": "a", "passed": True, "evidence": "b", "epsilon": 0.1}
-    results["checklist"] = [item, item]
-    results["planted"] = {"norm": "linf", "epsilon": 0.1, "attacks": [{"attack": "fgsm"}], "algorithm": 1}
-    key = data.draw(st.sampled_from(["attacks", "checklist", "planted"]))
-    results[key] = mutated(data, results[key])
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    identity = {key: results[key] for key in ("model_dir", "model", "images_sha256", "config")}
+def test_an_evaluation_is_read_or_refused(evaluated, tmp_path, data):
+    """As the test before, by the parts that read it alone."""
+    copied = tmp_path / "report"
+    shutil.rmtree(copied, ignore_errors=True)
+    shutil.copytree(evaluated[1], copied)
+    described = mutated(data, json.loads((copied / "evaluation.json").read_text()))
+    (copied / "evaluation.json").write_text(json.dumps(described))
     with clear():
-        stored = stored_results(tmp_path, identity, measures())
-        runner._is_complete(stored, dataclasses.replace(EVALUATION, checklist=True), measures())
+        read_described(copied)
+        Evaluation.read(copied)
+
+
+@FUZZ
+@given(data=st.data())
+def test_a_record_of_a_measure_is_read_or_made_again(tmp_path, data):
+    record = mutated(data, {"version": 1, "key": {"radius": "0.1"}, "value": [{"passed": True}]})
+    (tmp_path / "measures").mkdir(exist_ok=True)
+    (tmp_path / "measures" / "checklist.json").write_text(json.dumps(record))
+    with clear():
+        read_measured(tmp_path)
 
 
 @FUZZ
 @given(data=st.data())
 def test_a_record_is_read_or_made_again(evaluated, tmp_path, data):
-    path = record_path(evaluated[1] / "records", "fgsm", 0.1)
+    path = record_path(evaluated[1] / "records", "fgsm", Radius(0.1, "linf"))
     copied = tmp_path / path.name
     copied.write_bytes(broken(data, path.read_bytes()))
-    load_outcome(tmp_path, "fgsm", 0.1)
+    load_outcome(tmp_path, "fgsm", Radius(0.1, "linf"))
 
 
 @FEW
@@ -307,7 +314,7 @@ def test_files_that_were_swapped_are_refused(evaluated, trained, tmp_path, name)
     """Each in the place of model.keras."""
     trained, report = evaluated
     source = {"config.json": trained / name, "metrics.jsonl": trained / name, "results.json": report / name}.get(
-        name, record_path(report / "records", "fgsm", 0.1) if name == "records" else trained
+        name, record_path(report / "records", "fgsm", Radius(0.1, "linf")) if name == "records" else trained
     )
     path = tmp_path / "model.keras"
     (shutil.copytree if source.is_dir() else shutil.copyfile)(source, path)
@@ -392,9 +399,9 @@ def test_arrays_are_read_without_pickle(tmp_path):
         def __reduce__(self):
             return os.system, ("touch ran",)
 
-    path = record_path(tmp_path, "fgsm", 0.1)
+    path = record_path(tmp_path, "fgsm", Radius(0.1, "linf"))
     np.savez(path, described=np.array([Runs()], dtype=object))
-    assert load_outcome(tmp_path, "fgsm", 0.1) is None
+    assert load_outcome(tmp_path, "fgsm", Radius(0.1, "linf")) is None
     assert not os.path.exists("ran")
 
 
@@ -465,9 +472,8 @@ def test_an_export_of_a_broken_directory_leaves_nothing(model_dir, trained, tmp_
     shutil.copyfile(trained / name, model_dir / name)
 
 
-def test_results_of_another_version_are_refused(evaluated, tmp_path):
-    results = json.loads((evaluated[1] / "results.json").read_text())
-    (tmp_path / "results.json").write_text(json.dumps({**results, "schema": 1}))
-    identity = {key: results[key] for key in ("model_dir", "model", "images_sha256", "config")}
-    with pytest.raises(InputError, match="schema"):
-        stored_results(tmp_path, identity, measures())
+@pytest.mark.parametrize("name", ["evaluation.json", "results.json"])
+def test_results_of_another_version_are_refused(evaluated, tmp_path, name):
+    (tmp_path / name).write_text(json.dumps({**json.loads((evaluated[1] / name).read_text()), "schema": 2}))
+    with pytest.raises(InputError, match="schema 3"):
+        Evaluation.read(tmp_path)

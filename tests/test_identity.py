@@ -121,13 +121,15 @@ def test_an_abstract_attack_is_an_input_error(text):
 # Nets
 
 
-@pytest.mark.parametrize("kept", ["records", "checklist"])
+@pytest.mark.parametrize("kept", ["records", "measures"])
 def test_records_without_the_name_of_their_net_are_not_taken_for_those_of_this_net(net, images, tmp_path, kept):
     wca_tf.evaluate(net, *images, attacks="fgsm", report_dir=tmp_path, **SHARED)
     for path in tmp_path.iterdir():  # as `rm report/*` does, which leaves directories
         if path.is_file():
             path.unlink()
-    (tmp_path / "records").rename(tmp_path / kept)
+    for folder in {"records", "measures"} - {kept}:
+        shutil.rmtree(tmp_path / folder, ignore_errors=True)
+    (tmp_path / kept).mkdir(exist_ok=True)
     with pytest.raises(InputError, match=f"{kept} is of something else"):
         wca_tf.evaluate(dense_net(4), *images, attacks="fgsm", report_dir=tmp_path, **SHARED)
 
@@ -231,11 +233,11 @@ def test_a_target_needs_a_name_where_a_report_is_kept(net, images, tmp_path):
 
 
 class WorstOfAll(Measure):
-    keys = ("worst_of_all",)
+    name = "worst_of_all"
 
-    def measure(self, evaluation):
-        left = [outcome.judgement.probability_correct.mean() for outcome in evaluation.outcomes]
-        return {"worst_of_all": float(min(left))}
+    def measure(self, context):
+        left = [outcome.judgement.probability_correct.mean() for outcome in context.outcomes]
+        return float(min(left))
 
 
 def test_a_measure_of_the_attacks_is_made_again_when_attacks_are_added(net, images, tmp_path, monkeypatch):

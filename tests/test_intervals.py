@@ -13,7 +13,8 @@ from wca_tf.attacks import gradients
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.blocks import BLOCK_SIZE, block_size
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.measures.attacks import Attacks, trials_of
+from wca_tf.evaluation.plan import trials_of
+from wca_tf.evaluation.report.sections import notes
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, run_attacks
 from wca_tf.evaluation.worst_case import least_probability
@@ -181,7 +182,7 @@ def test_few_images_are_attacked_in_ten_parts_or_more(tmp_path):
         EvaluateConfig("fgsm", "0.01", eot_samples=2),
         tmp_path,
     )
-    assert results["attacks"][0]["parts"] == 10 and Attacks().lines(results) == []
+    assert results["attacks"][0]["parts"] == 10 and notes(results) == []
     assert len(set(arrays(tmp_path)["blocks"][1])) == 10
 
 
@@ -194,7 +195,7 @@ def test_fewer_than_ten_parts_are_told_and_records_of_other_parts_are_made_again
     [outcome] = run_attacks(target, trials, examples, Settings(block_size=2), tmp_path / "records")
     assert outcome.judgement.blocks.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     results = evaluate_model(target, images, labels, config, tmp_path / "report")
-    assert "in 5 parts that share draws, fewer than 10" in Attacks().lines(results)[0]
+    assert "in 5 parts that share draws, fewer than 10" in notes(results)[0]
     assert "in 5 parts that share draws, fewer than 10" in (tmp_path / "report" / "report.html").read_text()
 
 

@@ -15,7 +15,7 @@ import wca_tf
 from wca_tf.core.errors import InputError
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.keras_file import load_classifier
-from wca_tf.evaluation.measures.attacks import trial_of
+from wca_tf.evaluation.plan import known_trial
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.nets.model_files import target_in
 from wca_tf.runs.model_dir import ModelDirectory
@@ -99,9 +99,9 @@ def test_the_text_of_a_defence_in_a_net_imports_nothing(small, here):
 
 
 def test_a_stored_attack_imports_nothing(here):
-    row = {"name": "evil:Attack", "epsilon": 0.1, "config": {}}
-    with pytest.raises(InputError, match="results.json needs modules.*--modules='evil'"):
-        trial_of(row, CONFIG)
+    row = {"name": "evil:Attack", "radius": "0.1", "options": {}}
+    with pytest.raises(InputError, match="evaluation.json needs modules.*--modules='evil'"):
+        known_trial(row, CONFIG)
     assert not (here / "ran").exists()
 
 
@@ -109,9 +109,9 @@ def test_a_stored_attack_imports_nothing(here):
 def test_an_attack_of_an_earlier_report_imports_nothing(small, here):
     report = here / "report"
     evaluate(CONFIG, small, report)
-    results = json.loads((report / "results.json").read_text())
-    results["attacks"][0]["name"] = "evil:Attack"
-    (report / "results.json").write_text(json.dumps(results))
+    described = json.loads((report / "evaluation.json").read_text())
+    described["attacks"][0]["name"] = "evil:Attack"
+    (report / "evaluation.json").write_text(json.dumps(described))
     with pytest.raises(InputError, match="attack evil:Attack of this report.*--modules='evil'"):
         evaluate(CONFIG, small, report)
     assert not (here / "ran").exists()
@@ -228,9 +228,9 @@ def test_a_comparison_imports_nothing_that_nobody_named(small, command, tmp_path
         (tmp_path / f"{module}.py").write_text(EVIL)
     report = tmp_path / "report"
     evaluate(CONFIG, small, report)
-    results = json.loads((report / "results.json").read_text())
-    results["training"]["defence"], results["modules"] = "evil:D", ["evil"]
-    (report / "results.json").write_text(json.dumps(results))
+    described = json.loads((report / "evaluation.json").read_text())
+    described["training"]["defence"], described["modules"] = "evil:D", ["evil"]
+    (report / "evaluation.json").write_text(json.dumps(described))
     done = command("compare", "--evaluations=report", "--report_dir=compared", cwd=tmp_path)
     assert done.code == 0 and "evil:D" in done.out and not (tmp_path / "ran").exists()
 

@@ -15,7 +15,6 @@ from evaluation_nets import assert_same_outcomes, dense_net, digits
 from wca_tf.attacks import BallAttack, parse_attack
 from wca_tf.evaluation import pass_progress, trials
 from wca_tf.evaluation.outcomes import load_outcome, record_path
-from wca_tf.evaluation.summary import summarise
 from wca_tf.nets import passes
 from wca_tf.nets.adapter import adapt
 from wca_tf.nets.sampled_target import SampledTarget
@@ -191,7 +190,7 @@ def test_two_replicas_count_the_whole(root):
 def evaluated(records, count=7, text="pgd:steps=3", target=None, epsilon=0.1):
     _, test = digits(4)
     target = target or adapt(dense_net(4))
-    work = [trials.CLEAN_TRIAL, trials.Trial(parse_attack(text), epsilon)]
+    work = [trials.CLEAN_TRIAL, trials.trial_of(parse_attack(text), epsilon)]
     return trials.run_attacks(target, work, test.take(slice(0, count)), trials.Settings(batch_size=4), records)
 
 
@@ -200,21 +199,20 @@ def test_records_have_the_passes_of_each_image_and_padding_does_not_count(tmp_pa
     assert (clean.forward_passes.tolist(), clean.backward_passes.tolist()) == ([0] * 7, [0] * 7)
     assert (attacked.forward_passes.tolist(), attacked.backward_passes.tolist()) == ([3] * 7, [3] * 7)
     assert_same_outcomes(evaluated(tmp_path), [clean, attacked])
-    [row] = summarise([clean, attacked])["attacks"]
-    assert row["passes"] == {"forward": 3.0, "backward": 3.0}
+    assert attacked.numbers()["passes"] == {"forward": 3.0, "backward": 3.0}
 
 
 @pytest.mark.parametrize(("form", "lacks"), [(None, "_passes"), (2, "useless_gradients")])
 def test_a_record_of_an_older_form_is_made_again(form, lacks, tmp_path):
     _, whole = evaluated(tmp_path)
-    path = record_path(tmp_path, whole.name, whole.epsilon)
+    path = record_path(tmp_path, whole.name, whole.radius)
     with np.load(path) as stored:
         arrays = {name: stored[name] for name in stored.files if not name.endswith(lacks)}
     described = json.loads(str(arrays.pop("described")))
     described["config"]["record"] = form
     np.savez(path, described=np.array(json.dumps(described)), **arrays)
-    algorithms = trials.Trial(parse_attack("pgd:steps=3"), 0.1).algorithms
-    assert load_outcome(tmp_path, whole.name, whole.epsilon, algorithms) is None
+    algorithms = trials.trial_of(parse_attack("pgd:steps=3"), 0.1).versions
+    assert load_outcome(tmp_path, whole.name, whole.radius, algorithms) is None
     assert_same_outcomes(evaluated(tmp_path)[1:], [whole])
 
 

@@ -17,7 +17,7 @@ from .evaluation.api import evaluate, evaluate_model_dir
 from .evaluation.config import EvaluateConfig
 from .evaluation.measures.measure import Measure
 from .evaluation.measures.registry import register_measure
-from .evaluation.report_object import Report
+from .evaluation.record import Evaluation
 from .nets.adapter import adapt
 from .nets.backbones import build_backbone
 from .nets.backbones.layer_factory import LayerFactory
@@ -43,6 +43,7 @@ __all__ = [
     "DataConfig",
     "Defence",
     "EvaluateConfig",
+    "Evaluation",
     "Examples",
     "ExportConfig",
     "GaussianLogitsTarget",
@@ -54,7 +55,6 @@ __all__ = [
     "NetRequest",
     "NoisyNet",
     "SampledTarget",
-    "Report",
     "StochasticClassifier",
     "TrainConfig",
     "WCAHead",

@@ -25,9 +25,35 @@ class Radius:
     epsilon: float
     norm: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The radius as `--epsilons` takes it, exact to the bit: "0.1", "8/255", "l2:0.5"; l∞ is not named.
+
+        Examples:
+            >>> Radius(8 / 255, "linf").text, Radius(0.5, "l2").text
+            ('8/255', 'l2:0.5')
+        """
+        short, numerator = f"{self.epsilon:g}", round(255 * self.epsilon)
+        if float(short) != self.epsilon:
+            short = f"{numerator}/255" if numerator / 255 == self.epsilon else repr(self.epsilon)
+        return short if self.norm in (None, "linf") else f"{self.norm}:{short}"
+
+    def matches(self, other: "Radius") -> bool:
+        """Return whether the other radius is the same; a radius without a norm matches those of all norms."""
+        return self.epsilon == other.epsilon and (None in (self.norm, other.norm) or self.norm == other.norm)
+
     def in_l2(self, image_shape: tuple[int, ...]) -> float:
         """Return the radius of the l2 ball around the ball: ε √d for a ball in l∞, with d numbers in an image."""
         return self.epsilon * (math.sqrt(math.prod(image_shape)) if self.norm == "linf" else 1.0)
+
+
+def as_radius(value: Any) -> Radius:
+    """Return the radius that a number, or a text such as "8/255" or "l2:0.5", or a radius means.
+
+    Raises:
+        InputError: it is no radius.
+    """
+    return value if isinstance(value, Radius) else _parse_radius(str(value), "radius")
 
 
 def parse_radii(text: str | Sequence[str | float], flag: str = "--epsilons") -> list[Radius]:

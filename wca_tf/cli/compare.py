@@ -21,8 +21,10 @@ def main() -> None:
     if not paths:
         raise InputError("expected --evaluations=DIR,DIR: report directories of bin/evaluate")
     for path in paths:
-        if not (path / "results.json").is_file():
-            raise InputError(f"expected a report directory of bin/evaluate, received {path}, which has no results.json")
+        if not (path / "evaluation.json").is_file() and not (path / "results.json").is_file():
+            raise InputError(
+                f"expected a report directory of bin/evaluate, received {path}, which has no evaluation.json"
+            )
     if not flags.FLAGS.report_dir:
         raise InputError("expected --report_dir=DIR, where the table and the page go")
     report_dir = expand_user(flags.FLAGS.report_dir)

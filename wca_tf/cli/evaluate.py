@@ -45,6 +45,7 @@ COMMON = (
     "epsilons",
     "num_examples",
     "report_dir",
+    "report_only",
     "checklist",
     "strict",
     "self_test",
@@ -54,6 +55,8 @@ COMMON = (
 
 def main() -> None:
     """Evaluate as the parsed flags say."""
+    if flags.FLAGS.report_only:
+        return _report_again()
     config = config_from_flags(EvaluateConfig)
     if flags.FLAGS.model:
         return _evaluate_file(config)
@@ -75,6 +78,19 @@ def main() -> None:
         print(format_planted_examples(tested))
         sys.exit(3 if any(result.passed is False for result in tested) else 0)
     _show(wca_tf.evaluate_model_dir(config, model_dir, report_dir))
+
+
+def _report_again() -> None:
+    """Make the report, and all other files, again from the records of a report directory."""
+    if not flags.FLAGS.report_dir or flags.FLAGS.model or flags.FLAGS.model_dir:
+        raise InputError("expected --report_only with --report_dir=DIR alone, whose records say what was evaluated")
+    report_dir = expand_user(flags.FLAGS.report_dir)
+    if not report_dir.is_dir():
+        raise InputError(f"expected a report directory of bin/evaluate, received {report_dir}: there is none")
+    import_tensorflow()
+    from wca_tf.evaluation.derive import report_again  # it loads TensorFlow
+
+    print(report_again(report_dir))
 
 
 def _evaluate_file(config: EvaluateConfig) -> None:
@@ -118,7 +134,7 @@ def _data_config(config: EvaluateConfig) -> DataConfig:
     return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, **sizes)
 
 
-def _show(report: "wca_tf.Report") -> None:
+def _show(report: "wca_tf.Evaluation") -> None:
     """Print the results; exit with 3 when --strict finds a criterion that fails."""
     if is_chief():
         print(report)
@@ -140,8 +156,9 @@ def console() -> None:
     flags.DEFINE_integer("max_image_pixels", DataConfig.max_image_pixels, f"of --model: {MAX_PIXELS_HELP}")
     flags.DEFINE_bool("download", False, "of --model: fetch the TFDS set when it is absent")
     flags.DEFINE_string("report_dir", "", "where the results go; default with --model_dir: MODEL_DIR/evaluations/NAME")
+    flags.DEFINE_bool("report_only", False, "make the files of --report_dir again from its records, and run nothing")
     flags.DEFINE_bool("strict", False, "run the checklist, and exit with 3 when a criterion fails")
     flags.DEFINE_bool("self_test", False, "only test whether the attacks find planted adversarial images")
-    for name in ("model_dir", "model", *OF_MODEL, "report_dir", "strict", "self_test"):
+    for name in ("model_dir", "model", *OF_MODEL, "report_dir", "report_only", "strict", "self_test"):
         show_in_help(name)
     run(main, (__doc__ or "") + names_by_group(), COMMON, DETAILS + help_text())

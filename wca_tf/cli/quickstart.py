@@ -48,7 +48,7 @@ def _train_and_attack(work_dir: Path, defence: str, name: str, step: int) -> Non
     wca_tf.train(dataclasses.replace(TRAINING, defence=defence), work_dir / defence)
     print(f"\n[{step + 1}/5] attacking {name}")
     report = wca_tf.evaluate_model_dir(ATTACKS, work_dir / defence, work_dir / defence / "report")
-    clean, worst = (100 * number["expected_accuracy"]["value"] for number in (report["clean"], report.worst_case[0]))
+    clean, worst = (100 * number["expected_accuracy"]["value"] for number in (report["clean"], report["worst_case"][0]))
     print(f"{name}: accuracy {clean:.1f} % on clean images, {worst:.1f} % in the worst case at ε = {ATTACKS.epsilons}")
 
 

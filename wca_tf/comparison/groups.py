@@ -1,19 +1,15 @@
 """Evaluations as groups of nets that can be compared: the same images, the same radius, the same attacks."""
 
 import dataclasses
+import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from wca_tf.comparison.evaluation import Evaluation, Radius
-from wca_tf.comparison.shards import merge_shards
-from wca_tf.core import files
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.errors import InputError, one_line
-from wca_tf.evaluation.identity import SCHEMA
-from wca_tf.evaluation.outcomes import stored_worst_case
-from wca_tf.evaluation.report.commands import epsilon_text
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.report.sections import NORM_NAMES, UPPER_BOUND
 from wca_tf.gaussian.intervals import Number
 from wca_tf.nets.judge import Judgement
@@ -79,7 +75,7 @@ class Group:
 
     Attributes:
         data: the data set, its split and the number of images.
-        radius: (norm, epsilon).
+        radius: the radius.
         rows: a row for each net, in the order given.
         notes: the attacks that are left out, because some net did not meet them; what else differs.
     """
@@ -92,30 +88,53 @@ class Group:
     @property
     def radius_text(self) -> str:
         """The radius as text, such as "8/255", with the norm if it is not l∞."""
-        norm, epsilon = self.radius
-        return epsilon_text(epsilon) + ("" if norm == "linf" else f" ({NORM_NAMES[norm]})")
+        norm = self.radius.norm or "linf"
+        return Radius(self.radius.epsilon).text + ("" if norm == "linf" else f" ({NORM_NAMES[norm]})")
 
 
 def read_evaluation(path: Path) -> Evaluation:
     """Read a report directory; raise InputError when it is absent, broken, unfinished or of another version."""
-    results = files.read_json(path / "results.json")
-    if not isinstance(results, dict) or results.get("schema") != SCHEMA:
-        raise InputError(f"expected a results.json of schema {SCHEMA} in {path}: is it of another version of wca_tf?")
+    evaluation = Evaluation.read(path)
     try:
-        with np.load(path / "examples.npz", allow_pickle=False) as stored:
-            evaluation = Evaluation(path, results, dict(stored))
-        rows, columns = 1 + len(results["attacks"]), results["num_examples"]
-        if evaluation.arrays["probability_correct"].shape != (rows, columns):
-            raise ValueError(
-                f"examples.npz does not have as many attacks and images as results.json, {rows} and {columns}"
-            )
-        name = _name(results)
+        name = _name(evaluation)
         for radius in evaluation.radii:  # makes every number once, so that broken contents are found here
-            attacks = list(evaluation.attacks_at(radius).values())
+            attacks = list(_attacks_at(evaluation, radius).values())
             _row(name, evaluation, attacks, _worst_case(evaluation, radius, attacks))
-    except Exception as error:  # NumPy raises whatever zip and its own readers raise, broken contents anything
+    except Exception as error:  # broken contents raise anything
         raise InputError(f"expected a whole evaluation in {path}, which cannot be read: {one_line(error)}") from None
     return evaluation
+
+
+def merge_shards(evaluations: list[Evaluation]) -> list[Evaluation]:
+    """Return the evaluations, with all parts of an evaluation as one, in the place of the first of them."""
+    groups: dict[str, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        groups.setdefault(_whole(evaluation), []).append(evaluation)
+    return [Evaluation.merge(parts) if "shard" in parts[0].described else parts[0] for parts in groups.values()]
+
+
+def _whole(evaluation: Evaluation) -> str:
+    """Return a text that only the parts of the same evaluation share."""
+    described = evaluation.described
+    if "shard" not in described:
+        return str(evaluation.directory)
+    config = {name: value for name, value in described["config"].items() if name != "shard"}
+    of_all = [described["model"], described["images_sha256"], config, described["shard"]["parts"]]
+    return json.dumps(of_all, sort_keys=True)
+
+
+def _attacks_at(evaluation: Evaluation, radius: Radius) -> dict[str, dict[str, Any]]:
+    """Return the rows of the attacks at a radius by an identity: the name and every option, as text.
+
+    The precision of the net that an attack saw counts as one of its options.
+    """
+    shared = {"attack_precision": evaluation["config"]["attack_precision"]}
+    entries = [
+        {**entry, "config": {**entry["config"], **shared}}
+        for entry in evaluation["attacks"]
+        if (entry["norm"], entry["epsilon"]) == (radius.norm, radius.epsilon)
+    ]
+    return {json.dumps([entry["name"], entry["config"]], sort_keys=True): entry for entry in entries}
 
 
 def compare(evaluations: list[Evaluation]) -> list[Group]:
@@ -128,8 +147,8 @@ def compare(evaluations: list[Evaluation]) -> list[Group]:
     """
     for evaluation in evaluations:
         if not evaluation.radii:
-            raise InputError(f"expected attacks with a radius in {evaluation.path}, received none, such as pgd")
-    paths = [evaluation.path.resolve() for evaluation in evaluations]
+            raise InputError(f"expected attacks with a radius in {evaluation.directory}, received none, such as pgd")
+    paths = [_path(evaluation).resolve() for evaluation in evaluations]
     if len(set(paths)) < len(paths):
         raise InputError("expected each evaluation once, received the same directory twice")
     evaluations = merge_shards(evaluations)
@@ -137,7 +156,7 @@ def compare(evaluations: list[Evaluation]) -> list[Group]:
     members: dict[tuple[str, Radius], list[int]] = {}
     for number, evaluation in enumerate(evaluations):
         for radius in evaluation.radii:
-            members.setdefault((evaluation.results["images_sha256"], radius), []).append(number)
+            members.setdefault((evaluation["images_sha256"], radius), []).append(number)
     data = _data(evaluations)
     groups = [
         _group(data[images], [evaluations[number] for number in numbers], [names[number] for number in numbers], radius)
@@ -151,7 +170,7 @@ def compare(evaluations: list[Evaluation]) -> list[Group]:
 
 
 def _group(data: str, evaluations: list[Evaluation], names: list[str], radius: Radius) -> Group:
-    met = [evaluation.attacks_at(radius) for evaluation in evaluations]
+    met = [_attacks_at(evaluation, radius) for evaluation in evaluations]
     common = [key for key in met[0] if all(key in attacks for attacks in met)]
     if not common:
         raise InputError(
@@ -167,10 +186,10 @@ def _group(data: str, evaluations: list[Evaluation], names: list[str], radius: R
     for name, attacks in zip(names, met, strict=True):
         if alone := [entry["name"] for key, entry in attacks.items() if key not in common]:
             notes.append(f"left out, because not every net met them with the same options: {', '.join(alone)} ({name})")
-    if len(seeds := {evaluation.results["config"]["seed"] for evaluation in evaluations}) > 1:
+    if len(seeds := {evaluation["config"]["seed"] for evaluation in evaluations}) > 1:
         notes.append(f"attacked and judged with different seeds: {', '.join(map(str, sorted(seeds)))}")
     for row, evaluation in zip(rows, evaluations, strict=True):
-        if not row.own and (own := _protocol(evaluation.results)) and any(row.own for row in rows):
+        if not row.own and (own := _protocol(evaluation)) and any(row.own for row in rows):
             notes.append(f"not attacked by the attack of its authors, {own}: {row.net}")
     if any("upper_bound" in number for row in rows for number in (row.worst_case, row.queries)):
         notes.append(UPPER_BOUND)
@@ -189,15 +208,15 @@ def _difference(names: list[str], met: list[dict[str, dict[str, Any]]]) -> str:
     return f"{shared[0]} with different {', '.join(differing)}"
 
 
-def _protocol(results: dict[str, Any]) -> str:
+def _protocol(results: Mapping[str, Any]) -> str:
     """Return the attack of the authors of a net's defence; empty where they attack nothing or nothing is known."""
     return str(results.get("authors_attack", ""))
 
 
 def _with_own(row: Row, evaluation: Evaluation, radius: Radius) -> Row:
     """Return the row with the attack of the authors among its protocols, where it was run."""
-    own = _protocol(evaluation.results)
-    found = [entry for entry in evaluation.attacks_at(radius).values() if entry["name"] == own]
+    own = _protocol(evaluation)
+    found = [entry for entry in _attacks_at(evaluation, radius).values() if entry["name"] == own]
     if not found:
         return row
     return dataclasses.replace(
@@ -214,7 +233,7 @@ def _data(evaluations: list[Evaluation]) -> dict[str, str]:
     Images in memory have no name. Where other images have the same text, the begin of their digest is part of it.
     """
     names = {}
-    for results in (evaluation.results for evaluation in evaluations):
+    for results in evaluations:
         name = "images in memory" if results["split"] == "given" else f"{results['dataset']} {results['split']}"
         names[results["images_sha256"]] = f"{name}, {results['num_examples']} images"
     count = Counter(names.values())
@@ -222,7 +241,12 @@ def _data(evaluations: list[Evaluation]) -> dict[str, str]:
 
 
 def _worst_case(evaluation: Evaluation, radius: Radius, attacks: list[dict[str, Any]]) -> Judgement:
-    return stored_worst_case(evaluation.arrays, [entry["name"] for entry in attacks], *radius)
+    return evaluation.worst_case([entry["name"] for entry in attacks], radius)
+
+
+def _path(evaluation: Evaluation) -> Path:
+    """Return the directory of an evaluation that was read."""
+    return evaluation.directory or Path()
 
 
 def _row(
@@ -230,8 +254,8 @@ def _row(
 ) -> Row:
     return Row(
         net=name,
-        report=evaluation.path,
-        clean=evaluation.results["clean"]["expected_accuracy"],
+        report=_path(evaluation),
+        clean=evaluation["clean"]["expected_accuracy"],
         one_draw={entry["name"]: entry["accuracy"] for entry in attacks},
         worst_case=worst.n_query_accuracy(1),
         gain=gain,
@@ -242,19 +266,19 @@ def _row(
 
 def _names(evaluations: list[Evaluation]) -> list[str]:
     """Return a name for each net: its defence, or its own name. Equal names get the name of a directory."""
-    names = [_name(evaluation.results) for evaluation in evaluations]
-    model_dirs = [Path(evaluation.results["model_dir"] or evaluation.path).name for evaluation in evaluations]
-    for places in (model_dirs, [str(evaluation.path) for evaluation in evaluations]):
+    names = [_name(evaluation) for evaluation in evaluations]
+    model_dirs = [Path(evaluation["model_dir"] or _path(evaluation)).name for evaluation in evaluations]
+    for places in (model_dirs, [str(_path(evaluation)) for evaluation in evaluations]):
         count = Counter(names)
         names = [f"{name} ({place})" if count[name] > 1 else name for name, place in zip(names, places, strict=True)]
     return names
 
 
-def _name(results: dict[str, Any]) -> str:
-    training, draws = results["training"], results["config"].get("average_draws")
+def _name(results: Mapping[str, Any]) -> str:
+    training, draws = results["training"], results["config"]["average_draws"]
     name = results["model"]["name"] if training is None else training["defence"]
     if name.split(":")[0] == "none":  # in a sentence "none" reads as no net at all
         name = name.replace("none", "undefended", 1)
     if training and training["adversarial"] != "none":
         name += f", adversarial={training['adversarial']}"
-    return name + (f", mean of {draws} draws" if draws else "")
+    return name + (f", mean of {draws} draws" if draws > 1 else "")

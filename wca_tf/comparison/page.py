@@ -8,9 +8,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
-from wca_tf.comparison.tables import COLUMNS, finding, points, signed, title, with_interval
+from wca_tf.comparison.tables import COLUMNS, finding, points, title
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.page import render
+from wca_tf.gaussian.intervals import signed, with_interval
 
 
 def as_page(groups: list[Group], directory: Path) -> str:
@@ -32,7 +33,7 @@ def _format_group(group: Group, directory: Path, protocols: list[str]) -> dict[s
         "notes": group.notes,
         "data": group.data,
         "epsilon": group.radius_text,
-        "size": group.radius[1],
+        "size": group.radius.epsilon,
         "figures": {name: _figure(group, name) for name in protocols},
         "rows": [
             {

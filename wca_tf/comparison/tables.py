@@ -5,7 +5,8 @@ from typing import Any
 
 from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
 from wca_tf.evaluation.report.page import escape_markdown
-from wca_tf.gaussian.intervals import Number, percent
+from wca_tf.evaluation.report.table import rendered
+from wca_tf.gaussian.intervals import percent, signed, with_interval
 
 COLUMNS = ("net", "clean", "PGD, one draw", "worst case", "more than the first", f"{QUERIES} queries", "overstated by")
 
@@ -19,19 +20,15 @@ def as_text(groups: list[Group]) -> str:
 
 def table_text(group: Group) -> str:
     """Return the table of a group in plain text, below its title."""
-    cells = table_cells(group)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([title(group), *lines])
+    return f"{title(group)}\n{rendered(table_cells(group))}"
 
 
 def as_markdown(groups: list[Group]) -> str:
     """Return a table for each group in Markdown, with the finding and the notes below it."""
     blocks = []
     for group in groups:
-        head, *rows = table_cells(group)
-        lines = [f"## {escape_markdown(title(group))}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        lines += [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
+        cells = [[escape_markdown(cell) for cell in row] for row in table_cells(group)]
+        lines = [f"## {escape_markdown(title(group))}", "", rendered(cells, "pipe")]
         lines += ["", escape_markdown(finding(group)), *(f"\n- {escape_markdown(note)}" for note in group.notes)]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
@@ -42,8 +39,8 @@ def as_json(groups: list[Group]) -> list[dict[str, Any]]:
     return [
         {
             "data": group.data,
-            "norm": group.radius[0],
-            "epsilon": group.radius[1],
+            "norm": group.radius.norm,
+            "epsilon": group.radius.epsilon,
             "rows": [_row_as_json(row) for row in group.rows],
             "notes": group.notes,
         }
@@ -80,19 +77,6 @@ def finding(group: Group, protocol: str = PROTOCOL) -> str:
         f"{name} overstates {most.net} most: in the mean over draws it says {percent(most.expected[protocol])} %, "
         f"where the worst case leaves {percent(most.worst_case)} %."
     )
-
-
-def with_interval(number: Number | None) -> str:
-    """Return a number in per cent with its 95 % interval; a dash for `None`."""
-    return "–" if number is None else f"{percent(number)} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
-
-
-def signed(gain: Number | None) -> str:
-    """Return a gain in points with its sign and its 95 % interval; a dash for `None`."""
-    if gain is None:
-        return "–"
-    value, low, high = (f"{100 * gain[key]:+.1f}".replace("-", "−") for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
 
 
 def points(difference: float | None) -> str:

@@ -44,6 +44,7 @@ def option(
     maximum: float | None = None,
     quick: Any = None,
     kw_only: bool = True,
+    identity: bool = True,
 ) -> Any:
     """Declare an option as a field of a dataclass.
 
@@ -53,8 +54,9 @@ def option(
         choices, minimum, maximum: see `Bounds`.
         quick: the option's value in quick tests; `None` for the default.
         kw_only: whether the dataclass takes the option by name alone.
+        identity: whether the option may change a number. If not, `identity` leaves it out.
     """
-    metadata = {"help": help, "bounds": Bounds(choices, minimum, maximum), "quick": quick}
+    metadata = {"help": help, "bounds": Bounds(choices, minimum, maximum), "quick": quick, "identity": identity}
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
 
 
@@ -65,18 +67,25 @@ def flag(
     *,
     minimum: float | None = None,
     maximum: float | None = None,
+    identity: bool = True,
 ) -> Any:
     """Declare a field of a configuration that is a flag of a command.
 
     The arguments are those of `option`. Without `maximum`, the greatest whole number allowed is 2^31 − 1.
     """
     maximum = MAX_INT32 if type(default) is int and maximum is None else maximum
-    return option(default, help, choices=choices, minimum=minimum, maximum=maximum, kw_only=False)
+    return option(default, help, choices=choices, minimum=minimum, maximum=maximum, kw_only=False, identity=identity)
 
 
 def options_of(declaration: type) -> dict[str, "dataclasses.Field[Any]"]:
     """Return the options that a dataclass declares, by name."""
     return {field.name: field for field in dataclasses.fields(declaration) if "bounds" in field.metadata}
+
+
+def identity(declared: Any) -> dict[str, Any]:
+    """Return the options that may change a number, by name: results of equal identities may be compared and mixed."""
+    options = options_of(type(declared)).items()
+    return {name: getattr(declared, name) for name, field in options if field.metadata["identity"]}
 
 
 def check_declared(declared: Any) -> None:

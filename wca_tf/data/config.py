@@ -18,12 +18,13 @@ class DataConfig:
     tfds_data_dir: str = flag(
         os.environ.get("TFDS_DATA_DIR", os.path.join("~", "tensorflow_datasets")),
         "where TFDS data are, or go with --download",
+        identity=False,
     )
-    download: bool = flag(False, "fetch the TFDS set when it is absent; without it nothing is fetched")
+    download: bool = flag(False, "fetch the TFDS set when it is absent; without it nothing is fetched", identity=False)
     image_size: int = flag(
         0, "resize images to this height and width; 0 keeps the size they have", minimum=0, maximum=10_000
     )
-    max_image_pixels: int = flag(64_000_000, MAX_PIXELS_HELP)
+    max_image_pixels: int = flag(64_000_000, MAX_PIXELS_HELP, identity=False)
 
     def __post_init__(self) -> None:
         check_options(self, "--")

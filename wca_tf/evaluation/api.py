@@ -1,4 +1,4 @@
-"""`wca_tf.evaluate`: attacks on a net from Python. The result is a `Report`, which shows itself as a table."""
+"""`wca_tf.evaluate`: attacks on a net from Python. The result is an `Evaluation`, which shows itself as a table."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.report_object import Report
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.runs.preflight import check_model_present
 
 
@@ -33,7 +33,7 @@ def evaluate(
     output: int | str | None = None,
     training: bool | None = None,
     **options: Any,
-) -> Report:
+) -> Evaluation:
     """Attack a net on images in memory, and judge the adversarial images.
 
     Args:
@@ -66,11 +66,13 @@ def evaluate(
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
         _check_sources_have_names(config)
-        return Report(runner.evaluate_model(model, images, labels, config, report_dir, name, net_options=net_options))
+        return runner.evaluate_model(model, images, labels, config, report_dir, name, net_options=net_options)
     with tempfile.TemporaryDirectory() as directory:
-        return Report(
-            runner.evaluate_model(model, images, labels, config, directory, name, quiet=True, net_options=net_options)
+        evaluation = runner.evaluate_model(
+            model, images, labels, config, directory, name, quiet=True, net_options=net_options
         )
+    evaluation.directory = None
+    return evaluation
 
 
 def _check_sources_have_names(config: EvaluateConfig) -> None:
@@ -91,7 +93,7 @@ def _items(value: Any) -> Any:
 
 def evaluate_model_dir(
     config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", modules: Iterable[str] = ()
-) -> Report:
+) -> Evaluation:
     """Attack the net that `bin/train` left in a directory, as `bin/evaluate` does.
 
     Args:
@@ -107,4 +109,4 @@ def evaluate_model_dir(
     """
     import_modules(modules)
     model_dir = check_model_present(str(model_dir))
-    return Report(runner.evaluate(config, model_dir, expand_user(str(report_dir)) if report_dir else ""))
+    return runner.evaluate(config, model_dir, expand_user(str(report_dir)) if report_dir else "")

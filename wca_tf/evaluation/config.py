@@ -24,10 +24,14 @@ class EvaluateConfig:
     """
 
     attacks: str | Sequence[str | Attack] = flag(
-        "fgsm,pgd,adaptive", "comma-separated; parameters after a colon: pgd:steps=40"
+        "fgsm,pgd,adaptive",
+        "comma-separated; parameters after a colon: pgd:steps=40",
+        identity=False,
     )
     epsilons: str | Sequence[str | float] = flag(
-        "8/255", "comma-separated radii for images in [0, 1], as 0.1, 8/255, or l2:0.5 for attacks of one norm alone"
+        "8/255",
+        "comma-separated radii for images in [0, 1], as 0.1, 8/255, or l2:0.5 for attacks of one norm alone",
+        identity=False,
     )
     eot_samples: int = flag(50, "noise draws that an attack's gradient averages over (paper: 50)")
     num_examples: int = flag(1000, "attack the first so many images of the split; 0 takes all", minimum=0)
@@ -37,10 +41,14 @@ class EvaluateConfig:
     split: str = flag(
         "test", "test, or validation (for choices that must not see the test images)", ("test", "validation")
     )
-    batch_size: int = flag(100, "images attacked at a time; matters to the results only with noise inside the backbone")
+    batch_size: int = flag(
+        100, "images attacked at a time; matters to the results only with noise inside the backbone", identity=False
+    )
     seed: int = flag(0, "decides the attacks' random starts and draws, and the draws that judge them", minimum=0)
     tfds_data_dir: str = flag(
-        "", "where TFDS data are; empty: where the training run had them, or with --model ~/tensorflow_datasets"
+        "",
+        "where TFDS data are; empty: where the training run had them, or with --model ~/tensorflow_datasets",
+        identity=False,
     )
     average_draws: int = flag(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
     attack_precision: str = flag(
@@ -50,11 +58,25 @@ class EvaluateConfig:
         ("own", *PRECISIONS),
     )
     certified_radii: str = flag(
-        "", "comma-separated l2 radii (linf:0.01 for l∞) within which P(correct) is certified; empty: none"
+        "",
+        "comma-separated l2 radii (linf:0.01 for l∞) within which P(correct) is certified; empty: none",
+        identity=False,
     )
-    certified_draws: int = flag(100_000, "draws of each image that certify a net with --defence=smoothing")
-    checklist: bool = flag(False, "also check, on 100 images, whether the numbers rest on obfuscated gradients")
-    strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES)
+    certified_draws: int = flag(
+        100_000, "draws of each image that certify a net with --defence=smoothing", identity=False
+    )
+    checklist: bool = flag(
+        False, "also check, on 100 images, whether the numbers rest on obfuscated gradients", identity=False
+    )
+    noise_off: bool = flag(
+        True,
+        "also attack the net without its noise, to say what the noise adds; false takes half the time",
+        identity=False,
+    )
+    known_draws: bool = flag(
+        False, "also attack the net under draws that the attack knows, on 100 images; --checklist does", identity=False
+    )
+    strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES, identity=False)
 
     def __post_init__(self) -> None:
         check_options(self, "--")
@@ -65,16 +87,6 @@ class EvaluateConfig:
             raise InputError("expected the checklist without --shard: it needs the first images of the split")
         if max(radius.epsilon for radius in self.parsed_radii) == 0 and self.checklist:
             raise InputError(f"the checklist expects an epsilon above 0, received --epsilons={self.epsilons}")
-
-    def identity(self) -> dict[str, Any]:
-        """Return the options that all attacks of an evaluation share.
-
-        They decide the images, the seed, the draws, and the precision of the net that attacks see.
-        """
-        shared = {name: getattr(self, name) for name in ("split", "num_examples", "seed", "eot_samples")}
-        names = ("average_draws", "attack_precision", "shard")  # included only where they are not the default
-        changed = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(EvaluateConfig, name)}
-        return {**shared, **changed}
 
     @functools.cached_property
     def parsed_attacks(self) -> tuple[Attack, ...]:

@@ -9,16 +9,24 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
-from wca_tf.core.errors import InputError
-from wca_tf.evaluation.measures.measure import Measure
-from wca_tf.evaluation.report.table import attack_table
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.nets.random_stream import STREAMS
 from wca_tf.runs.model_dir import ModelDirectory
 
-SCHEMA = 2  # of results.json
-WRITTEN = ("examples.npz", "report.html", "model_card.md")  # before results.json
-RECORDS = ("records", "checklist")  # evaluation.json says of which net they are
+SCHEMA = 3  # of evaluation.json and results.json
+# The types of what evaluation.json must have.
+FORM: dict[str, Any] = {
+    **dict.fromkeys(("dataset", "split", "images_sha256"), str),
+    **dict.fromkeys(("num_examples", "first"), int),
+    **dict.fromkeys(("attacks", "class_names", "image_shape", "modules"), list),
+    **dict.fromkeys(("model", "config", "versions"), dict),
+    "model_dir": str | None,
+    "training": dict | None,
+    "has_noise": bool,
+}
+INTERNAL = ("attacks", "first", "class_names", "image_shape", "has_noise")  # keys of evaluation.json alone
 # Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
     "model_dir": "another directory of a model",
@@ -82,55 +90,61 @@ def evaluation_name(identity: dict[str, Any]) -> str:
     return f"{identity['config']['split']}-{identity['config']['num_examples'] or 'all'}-{hashed}"
 
 
+def read_described(directory: Path) -> dict[str, Any]:
+    """Return the contents of evaluation.json; raise InputError where it is absent, broken or of another version."""
+    path = directory / "evaluation.json"
+    if not path.exists() and (directory / "results.json").exists():
+        raise InputError(
+            f"expected an evaluation of schema {SCHEMA} in {directory}: it is of another version of wca_tf"
+        )
+    described = files.read_json(path)
+    if not isinstance(described, dict) or described.get("schema") != SCHEMA:
+        raise InputError(
+            f"expected an evaluation of schema {SCHEMA} in {directory}: it is of another version of wca_tf"
+        )
+    try:
+        if wrong := [name for name, kinds in FORM.items() if not isinstance(described[name], kinds)]:
+            raise ValueError(f"{', '.join(wrong)} of another type")
+        _ = [entry_key(entry) for entry in described["attacks"]]
+    except Exception as error:  # broken contents raise anything
+        raise InputError(
+            f"expected a whole evaluation.json in {directory}, which cannot be read: {one_line(error)}"
+        ) from None
+    return described
+
+
+def entry_key(entry: dict[str, Any]) -> tuple[str, Radius | None]:
+    """Return the name and the radius of an attack in the list of evaluation.json."""
+    if not isinstance(entry["name"], str) or not isinstance(entry["options"], dict):
+        raise ValueError("an attack without a name or options")
+    if entry["radius"] is None:
+        return entry["name"], None
+    radius = as_radius(entry["radius"])
+    return entry["name"], Radius(radius.epsilon, radius.norm or "linf")
+
+
+def stored_description(report: Path, belongs_to: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the evaluation.json of a report directory; `None` where there is none.
+
+    Raises:
+        InputError: it is of another evaluation, which would be lost; or it is broken, or of another version.
+    """
+    if not (report / "evaluation.json").exists():
+        return None
+    try:
+        stored = read_described(report)
+    except InputError as error:
+        raise InputError(f"{error}; name another --report_dir") from None
+    other = [what for key, what in OTHER.items() if stored[key] != belongs_to[key]]
+    if stored["config"] != belongs_to["config"]:
+        other.append(_differing(stored["config"], belongs_to["config"]))
+    if other:
+        raise InputError(f"{report / 'evaluation.json'} is of {', '.join(other)}: name another --report_dir")
+    return stored
+
+
 def _differing(stored: Any, config: dict[str, Any]) -> str:
     """Return the options that differ, with both values, such as "num_examples=20, not 5"."""
     stored = stored if isinstance(stored, dict) else {}
     names = [name for name in {**config, **stored} if stored.get(name) != config.get(name)]
-    default = "the default"
-    return ", ".join(f"{name}={stored.get(name, default)}, not {config.get(name, default)}" for name in names)
-
-
-def stored_results(report: Path, identity: dict[str, Any], every: list[Measure]) -> dict[str, Any] | None:
-    """Return the results in `report`, or `None` where there are no results.
-
-    Raises:
-        InputError: the results are of another evaluation, which would be lost; or they are broken, or of another
-            version.
-    """
-    for name in ("evaluation.json", "results.json"):
-        if (report / name).exists():
-            stored = files.read_json(report / name)
-            if not isinstance(stored, dict):
-                raise InputError(f"expected an object in {report / name}: name another --report_dir")
-            other = [what for key, what in OTHER.items() if stored.get(key) != identity[key]]
-            if stored.get("config") != identity["config"]:
-                other.append(_differing(stored.get("config"), identity["config"]))
-            if other:
-                raise InputError(f"{report / name} is of {', '.join(other)}: name another --report_dir")
-    if not (report / "results.json").exists():
-        return None
-    results = files.read_json(report / "results.json")
-    if results.get("schema") != SCHEMA or not all(measure.is_valid(results) for measure in every):
-        raise InputError(
-            f"expected attacks and a checklist of schema {SCHEMA} in {report / 'results.json'}: it is of another "
-            "version, or broken; name another --report_dir"
-        )
-    try:
-        _ = attack_table(results), [measure.lines(results) for measure in every if set(measure.keys) <= set(results)]
-    except Exception:  # broken contents raise anything
-        raise InputError(
-            f"expected all numbers of an evaluation in {report / 'results.json'}, received a part: remove the file, "
-            "and it is made again from the records beside it"
-        ) from None
-    return results
-
-
-def is_whole(report: Path, stored: dict[str, Any]) -> bool:
-    """Return whether the files beside results.json are there, with the numbers of its attacks and images."""
-    try:
-        with np.load(report / "examples.npz", allow_pickle=False) as arrays:
-            shape = dict(arrays)["probability_correct"].shape
-    except Exception:  # NumPy raises whatever zip and its own readers raise; the file is made again
-        return False
-    whole = shape == (1 + len(stored["attacks"]), stored["num_examples"])
-    return whole and all((report / name).exists() for name in WRITTEN)
+    return ", ".join(f"{name}={stored.get(name)}, not {config.get(name)}" for name in names)

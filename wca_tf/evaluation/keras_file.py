@@ -14,13 +14,13 @@ from wca_tf.core.paths import expand_user
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.report_object import Report
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.runner import evaluate_model
 
 
 def evaluate_file(
     model: str, data: DataConfig, config: EvaluateConfig, report_dir: Path, net_options: Mapping[str, Any]
-) -> Report:
+) -> Evaluation:
     """Attack the classifier that a user names, and write what `evaluate` writes.
 
     Args:
@@ -37,7 +37,7 @@ def evaluate_file(
         raise InputError(f"expected --split=test with --model, whose training is not known; received {config.split}")
     net = load_classifier(model)
     examples = load_examples(data, "test", config.num_examples)
-    results = evaluate_model(
+    return evaluate_model(
         net,
         examples.images,
         examples.labels,
@@ -48,7 +48,6 @@ def evaluate_file(
         class_names=examples.class_names,
         net_options=net_options,
     )
-    return Report(results)
 
 
 def load_classifier(model: str | Path) -> Any:

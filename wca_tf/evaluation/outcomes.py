@@ -1,4 +1,4 @@
-"""The outcome of an attack on each image, in memory and on disk. Results and reports are made from these records."""
+"""What an attack left of each image, in memory and on disk. All numbers are made from these records."""
 
 import dataclasses
 import hashlib
@@ -9,30 +9,34 @@ from typing import Any
 
 import numpy as np
 
+from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
-from wca_tf.evaluation.worst_case import least_probability
+from wca_tf.gaussian.intervals import mean_with_interval
 from wca_tf.nets.judge import Judgement
 
-# The number of adversarial images that are kept for the report.
+# The largest number of images that a record keeps for the report.
 GALLERY = 8
 CLEAN = "clean"
-PER_IMAGE = (  # fields of Outcome
-    *("linf", "l2", "l0", "zero_gradients", "useless_gradients", "target_probability", "found", "generations"),
-    *("forward_passes", "backward_passes"),
+# Fields of Outcome with a number for each image.
+PER_IMAGE = (
+    *("labels", "linf", "l2", "l0", "zero_gradients", "useless_gradients", "target_probability", "found"),
+    *("generations", "forward_passes", "backward_passes"),
 )
+SHOWN = ("shown", "flips", "originals", "images")  # fields with a row for each image that is kept
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of one attack on the first images of a split.
+    """The outcome of one attack at one radius on the first images of a split.
 
     The clean images have an outcome too, as if by an attack without a configuration.
 
     Attributes:
         name: the attack as written in `--attacks`, or "clean".
-        epsilon: the radius; `None` for an attack without a radius, 0 for the clean images.
-        config: the attack's parameters.
+        radius: `None` for an attack without a radius, and for the clean images.
+        config: the attack's options, and the versions of the code.
         judgement: the judgement of the images.
+        labels: whole numbers [N].
         linf, l2, l0: per image [N], the distance from the clean image; l0 counts pixels.
         zero_gradients: per image [N], whether the gradient at the clean image is zero in every pixel; NaN for an attack
             without gradients.
@@ -41,16 +45,20 @@ class Outcome:
         found: per image [N], whether an attack that searches for the nearest adversarial image found one; NaN for other
             attacks.
         generations: per image [N], how many generations n_pixel searched; NaN for other attacks.
-        images: [at most 8, H, W, channels], the first adversarial images.
-        seconds: the time that it took.
         forward_passes, backward_passes: per image [N], the attack's passes through nets, as the mean of a batch; NaN
             where the net does not count them.
+        shown: whole numbers [K], the places of the images that are kept: the first that flip, then the first others.
+        flips: [K], whether the attack makes the net wrong more often than not where it was right before.
+        originals, images: float16 [K, H, W, channels], the kept images before and after the attack.
+        seconds: the time that it took.
+        raised: how often the net answered with a probability of 0, which was raised to the smallest float.
     """
 
     name: str
-    epsilon: float | None
+    radius: Radius | None
     config: dict[str, Any]
     judgement: Judgement
+    labels: np.ndarray
     linf: np.ndarray
     l2: np.ndarray
     l0: np.ndarray
@@ -59,15 +67,14 @@ class Outcome:
     target_probability: np.ndarray
     found: np.ndarray
     generations: np.ndarray
-    images: np.ndarray
-    seconds: float
     forward_passes: np.ndarray
     backward_passes: np.ndarray
-
-    @property
-    def norm(self) -> str | None:
-        """The norm of the radius; `None` without a radius."""
-        return None if self.epsilon is None else self.config.get("norm")
+    shown: np.ndarray
+    flips: np.ndarray
+    originals: np.ndarray
+    images: np.ndarray
+    seconds: float
+    raised: int
 
     def __len__(self) -> int:
         return len(self.linf)
@@ -75,104 +82,131 @@ class Outcome:
     def extended(self, other: "Outcome") -> "Outcome":
         """Return the outcome on the images of this outcome, followed by the images of `other`."""
         arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in PER_IMAGE
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in PER_IMAGE + SHOWN
         }
-        images = np.concatenate([self.images, other.images])[:GALLERY]
+        arrays["shown"][len(self.shown) :] += len(self)
+        kept = first_that_flip(arrays["flips"])
+        arrays |= {name: arrays[name][kept] for name in SHOWN}
         judgement = Judgement.concatenate([self.judgement, other.judgement])
-        seconds = self.seconds + other.seconds
-        return dataclasses.replace(self, judgement=judgement, images=images, seconds=seconds, **arrays)
+        seconds, raised = self.seconds + other.seconds, self.raised + other.raised
+        return dataclasses.replace(self, judgement=judgement, seconds=seconds, raised=raised, **arrays)
 
-    def first(self, count: int) -> "Outcome":
-        """Return the outcome on the first `count` images."""
-        arrays: dict[str, Any] = {name: getattr(self, name)[:count] for name in (*PER_IMAGE, "images")}
-        fields = {f.name: getattr(self.judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
-        return dataclasses.replace(self, judgement=Judgement(**fields), **arrays)
+    def numbers(self) -> dict[str, Any]:
+        """Return the attack's row of results.json."""
+        row: dict[str, Any] = {
+            "name": self.name,
+            "norm": self.radius.norm if self.radius else None,
+            "epsilon": self.radius.epsilon if self.radius else None,
+            "config": self.config,
+            **self.judgement.numbers(),
+            "probability_error": float(self.judgement.probability_error.max()),
+            "no_useful_gradient_share": None,
+            "distortion": {norm: _distortion(getattr(self, norm), self.found) for norm in ("linf", "l2", "l0")},
+            "found": None if np.isnan(self.found).any() else mean_with_interval(self.found),
+            "generations": None,
+            "parts": self.judgement.parts,
+            "seconds": round(self.seconds, 2),
+            "passes": None,
+        }
+        if not np.isnan(self.forward_passes).any():
+            both = {"forward": self.forward_passes, "backward": self.backward_passes}
+            row["passes"] = {way: round(float(passes.mean()), 2) for way, passes in both.items()}
+        if not np.isnan(self.generations).any():
+            names = ("mean", "median", "min", "max")
+            row["generations"] = {name: float(getattr(np, name)(self.generations)) for name in names}
+        if not np.isnan(self.useless_gradients).any():
+            row["no_useful_gradient_share"] = float(self.useless_gradients.mean())
+        if not np.isnan(self.target_probability).any():
+            row["target_rate"] = mean_with_interval(self.target_probability)
+        return row
 
 
-def record_path(directory: Path, name: str, epsilon: float | None) -> Path:
+def first_that_flip(flips: np.ndarray) -> np.ndarray:
+    """Return the places of the images to keep: the first that flip, then the first others."""
+    return np.argsort(~flips, kind="stable")[:GALLERY]
+
+
+def _distortion(distances: np.ndarray, found: np.ndarray) -> dict[str, float | None]:
+    """Return the mean and the median of distances [N]; `None` means infinity.
+
+    An image that was not `found` is infinitely far away. To compare minimum-norm attacks, use the median distance, not
+    the success rate.
+    """
+    distances = np.where(found == 0, np.inf, distances)
+    numbers = {"mean": distances.mean(), "median": np.median(distances)}
+    return {name: float(number) if np.isfinite(number) else None for name, number in numbers.items()}
+
+
+def record_path(directory: Path, name: str, radius: Radius | None) -> Path:
     """Return the path of an outcome's record: a readable name, and a hash that makes it unique."""
-    digest = hashlib.sha256(json.dumps([name, epsilon]).encode()).hexdigest()[:8]
+    text = radius and radius.text
+    digest = hashlib.sha256(json.dumps([name, text]).encode()).hexdigest()[:8]
     readable = re.sub(r"[^A-Za-z0-9.=-]+", "_", name)[:60]
-    return directory / f"{readable}{'' if epsilon is None else f'-{epsilon:.4g}'}-{digest}.npz"
+    return directory / f"{readable}{'' if radius is None else f'-{radius.epsilon:.4g}'}-{digest}.npz"
 
 
 def save_outcome(outcome: Outcome, directory: Path) -> None:
-    """Write the record of an attack, for the images that it has attacked so far."""
-    described = {"name": outcome.name, "epsilon": outcome.epsilon, "config": outcome.config, "seconds": outcome.seconds}
+    """Write the record of an attack, for the images that it has attacked so far.
+
+    Hits are stored as bits, probabilities of hits as float16: no hit has more digits; see `as_stored`.
+    """
+    described = {name: getattr(outcome, name) for name in ("name", "config", "seconds", "raised")}
+    described["radius"] = outcome.radius and outcome.radius.text
+    judged = {f.name: getattr(outcome.judgement, f.name) for f in dataclasses.fields(Judgement)}
+    hits = judged.pop("hits")
+    packed = np.packbits(hits, axis=1) if hits.dtype == bool else hits.astype(np.float16)
     arrays: dict[str, Any] = {
         "described": np.array(json.dumps(described)),
-        **{name: getattr(outcome, name) for name in PER_IMAGE},
-        "images": outcome.images,
-        **{f"judgement_{f.name}": getattr(outcome.judgement, f.name) for f in dataclasses.fields(Judgement)},
+        **{name: getattr(outcome, name) for name in PER_IMAGE + SHOWN},
+        **{f"judgement_{name}": values for name, values in judged.items()},
+        "hits": packed,
+        "draws": np.array(hits.shape[1]),
     }
-    path = record_path(directory, outcome.name, outcome.epsilon)
-    files.write_atomically(path, lambda temporary: np.savez(temporary, **arrays))
+    path = record_path(directory, outcome.name, outcome.radius)
+    files.write_atomically(path, lambda temporary: np.savez_compressed(temporary, **arrays))
 
 
 def load_outcome(
-    directory: Path, name: str, epsilon: float | None, algorithms: dict[str, int] | None = None
+    directory: Path, name: str, radius: Radius | None, versions: dict[str, Any] | None = None
 ) -> Outcome | None:
     """Return the record of an attack, or `None` where there is no record.
 
-    The result is `None` too where the record's `config` does not have all items of `algorithms`, and where the file is
-    broken; then a line is printed.
+    The result is `None` too where the record's `config` does not have all items of `versions`, and where the file is
+    broken: a line is printed then.
 
     Raises:
         InputError: the disk does not give the file.
     """
-    path = record_path(directory, name, epsilon)
+    path = record_path(directory, name, radius)
     if not path.exists():
         return None
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
         described = json.loads(str(arrays.pop("described")))
-        if not (algorithms or {}).items() <= described["config"].items():
-            return None  # it is of an older algorithm, and may lack fields that records have today
-        fields = {f.name: arrays.pop(f"judgement_{f.name}") for f in dataclasses.fields(Judgement)}
-        return Outcome(**described, judgement=Judgement(**fields), **arrays)
+        if not (versions or {}).items() <= described["config"].items():
+            print(f"made again: {path}, which is of an older version")
+            return None  # it may lack fields that records have today
+        hits, draws = arrays.pop("hits"), int(arrays.pop("draws"))
+        bits = hits.dtype == np.uint8
+        unpacked = np.unpackbits(hits, axis=1, count=draws).astype(bool) if bits else hits.astype(np.float64)
+        judged = {key: arrays.pop(key) for key in list(arrays) if key.startswith("judgement_")}
+        fields = {key.removeprefix("judgement_"): values for key, values in judged.items()}
+        norm = described["config"].get("norm")
+        text = described.pop("radius")
+        found = None if text is None else Radius(as_radius(text).epsilon, norm)
+        return Outcome(**described, radius=found, judgement=Judgement(**fields, hits=unpacked), **arrays)
     except Exception as error:  # NumPy raises whatever zip and its own readers raise
         files.check_broken(error, path)
         return None
 
 
-def stored_worst_case(arrays: dict[str, np.ndarray], names: list[str], norm: str, epsilon: float) -> Judgement:
-    """Return the judgement of each image in the worst case over the clean image and the named attacks at a radius.
+def as_stored(judgement: Judgement) -> Judgement:
+    """Return the judgement as its record keeps it, so that a resumed evaluation has the same numbers as another.
 
-    `arrays` are those of `per_example_arrays`.
+    Where a draw gives the probability of a hit, not a hit, it has the 11 bits of float16.
     """
-    described = zip(*(arrays[key].tolist() for key in ("attack", "norm", "epsilon")), strict=True)
-    rows = [
-        row
-        for row, (name, *radius) in enumerate(described)
-        if name == CLEAN or (name in names and radius == [norm, epsilon])
-    ]
-    return least_probability(stored_judgements(arrays, rows))
-
-
-def stored_judgements(arrays: dict[str, np.ndarray], rows: list[int]) -> list[Judgement]:
-    """Return the judgements of the outcomes `rows` of `arrays`, which are those of `per_example_arrays`."""
-    shape = arrays["probability_correct"].shape
-    every = {"hits": np.zeros((*shape, 0), bool), "blocks": np.tile(arrays["index"], (shape[0], 1)), **arrays}
-    return [Judgement(**{f.name: every[f.name][row] for f in dataclasses.fields(Judgement)}) for row in rows]
-
-
-def per_example_arrays(outcomes: list[Outcome], labels: np.ndarray, first: int = 0) -> dict[str, np.ndarray]:
-    """Return the arrays of examples.npz; `first` is the index of the first image.
-
-    `index` and `label` are [N]. The other arrays have a row for each outcome, and the clean images come first: names,
-    norms and radii are [A], numbers are [A, N]. An attack without a radius has epsilon NaN and an empty norm. For a net
-    that is judged by draws, there are also `hits` [A, N, draws] and `blocks` [A, N].
-    """
-    hits = np.stack([outcome.judgement.hits for outcome in outcomes])
-    judged = ("correct", "noise_free_correct", "probability_correct", "probability_error", "z_margin")
-    return {
-        "index": first + np.arange(len(labels)),
-        "label": labels,
-        "attack": np.array([outcome.name for outcome in outcomes]),
-        "norm": np.array([o.norm or "" for o in outcomes]),
-        "epsilon": np.array([np.nan if o.epsilon is None else o.epsilon for o in outcomes]),
-        **{name: np.stack([getattr(o.judgement, name) for o in outcomes]) for name in judged},
-        **{name: np.stack([getattr(o, name) for o in outcomes]) for name in ("linf", "l2", "l0", "found")},
-        **({"hits": hits, "blocks": np.stack([o.judgement.blocks for o in outcomes])} if hits.size else {}),
-    }
+    if judgement.hits.dtype == bool:
+        return judgement
+    hits = judgement.hits.astype(np.float16).astype(np.float64)
+    return dataclasses.replace(judgement, hits=hits, probability_correct=hits.mean(axis=1))

@@ -1,18 +1,13 @@
-"""evaluate(config, model_dir): attack a trained model, judge the images, and write results.json and a report.
+"""evaluate(config, model_dir): attack a trained model, judge the images, and write their records and a report.
 
 A report directory belongs to one model and one choice of images, seed and draws. A later evaluation with other attacks
-adds these attacks to it. An evaluation that was killed at any moment continues where it stopped.
-
-report_dir/
-    results.json      the numbers; accuracies with their intervals
-    examples.npz      the numbers of every image
-    report.html       tables and figures, in one file
-    model_card.md     the model and its robustness, on one page
-    evaluation.json   the model, images and options that the directory belongs to
-    records/          a file per attack, from which evaluations continue
+adds these attacks to it. An evaluation that was killed at any moment continues where it stopped. `record.py` says what
+the directory holds, `derive.py` which files are made from that.
 """
 
+import contextlib
 import dataclasses
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,35 +21,25 @@ from wca_tf.attacks import Attack
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
+from wca_tf.core.options import identity
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.identity import (
-    RECORDS,
-    SCHEMA,
-    WRITTEN,
-    describe_model,
-    digest_of_net,
-    evaluation_name,
-    is_whole,
-    stored_results,
-)
-from wca_tf.evaluation.measures.clean import Clean
+from wca_tf.evaluation.derive import DERIVED, write_derived
+from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_description
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
-from wca_tf.evaluation.measures.measure import Evaluation, Measure
+from wca_tf.evaluation.measures.measure import MEASURES, Context, Measure, is_due, make
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import measures
-from wca_tf.evaluation.outcomes import per_example_arrays
-from wca_tf.evaluation.report.page import write_report
+from wca_tf.evaluation.plan import due_measures, is_finished, listed, planned, trials_of, with_measured
+from wca_tf.evaluation.record import RECORDS, Evaluation
 from wca_tf.evaluation.report.table import net_text
-from wca_tf.evaluation.trials import Settings
-from wca_tf.nets import passes
+from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, check_attacks, run_attacks
 from wca_tf.nets.adapter import adapt, check_pixels, in_its_range
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.headed_net import KnownNet
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.targets import AnyTarget, has_noise
 from wca_tf.runs.model_dir import ModelDirectory, same_defence, versions
@@ -65,18 +50,15 @@ def evaluate(
     model_dir: str | Path,
     report_dir: str | Path = "",
     searches: GradientFreeAttacks | None = None,
-) -> dict[str, Any]:
+) -> Evaluation:
     """Attack the model in `model_dir` and write results.json, examples.npz, report.html and model_card.md.
 
     Args:
         config: the attacks, and the images to attack.
         model_dir: directory of a training run.
         report_dir: directory for the results; empty for model_dir/evaluations/NAME, where NAME follows from the model,
-            its directory, the images and `EvaluateConfig.identity`.
+            its directory, the images and `identity(config)`.
         searches: the checklist's attacks without gradients, which take the longest; `None` for the default.
-
-    Returns:
-        The contents of results.json.
 
     Raises:
         InputError: the model is absent or broken, data are absent, or the report directory belongs to another
@@ -94,21 +76,21 @@ def _evaluate_model_dir(
     report_dir: str | Path,
     strategy: tf.distribute.Strategy,
     searches: GradientFreeAttacks | None,
-) -> dict[str, Any]:
+) -> Evaluation:
     described_before = describe_model(ModelDirectory(model_dir))
     directory, model, examples = _load(config, model_dir)
     train_config = directory.train_config()
     if describe_model(directory) != described_before:
         raise InputError(f"{directory.path} is being trained, and its model has just changed: evaluate it again")
-    identity = {
+    belongs_to = {
         "model_dir": str(directory.path.resolve()),
         "model": described_before,
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
-        "config": config.identity(),
+        "config": identity(config),
     }
     asked = dataclasses.replace(config, tfds_data_dir="", strategy="auto")
-    check_same_everywhere(strategy, lambda: (asked, identity["model"], identity["images_sha256"]))
-    report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(identity)
+    check_same_everywhere(strategy, lambda: (asked, belongs_to["model"], belongs_to["images_sha256"]))
+    report = Path(report_dir) if report_dir else directory.evaluations / evaluation_name(belongs_to)
     described = {
         "dataset": train_config.dataset,
         "split": config.split,
@@ -118,7 +100,7 @@ def _evaluate_model_dir(
     }
     target = _averaged(adapt(model), config)
     with one_writer(strategy, report) as own:
-        return _evaluate(target, examples, config, own, identity, described, model, searches)
+        return _evaluate(target, examples, config, own, belongs_to, described, model, searches)
 
 
 def _averaged(target: AnyTarget, config: EvaluateConfig) -> AnyTarget:
@@ -176,7 +158,7 @@ def evaluate_model(
     dataset: str = "",
     class_names: tuple[str, ...] = (),
     net_options: Mapping[str, Any] = {},
-) -> dict[str, Any]:
+) -> Evaluation:
     """Attack any Keras classifier, or any target, on images in memory, and write what `evaluate` writes.
 
     Args:
@@ -187,7 +169,7 @@ def evaluate_model(
         report_dir: directory for the results.
         name: the model's name in the report. A report directory belongs to this name, the images and the Keras model; a
             target is identified by its name alone.
-        quiet: whether to print no line that says where the results are.
+        quiet: whether to write the records alone, and to print no line that says where the results are.
         dataset: the name of the data set, if it has one.
         class_names: the names of the classes, where they are known.
         net_options: pixel_range, outputs, output and training, as for `adapt`.
@@ -207,14 +189,14 @@ def evaluate_model(
     if len(names) != classes:
         raise InputError(f"expected a classifier of the {len(names)} classes of {dataset}, received one of {classes}")
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
-    identity: dict[str, Any] = {
+    belongs_to: dict[str, Any] = {
         "model_dir": None,
         "model": {"name": name, "sha256": digest_of_net(model) if isinstance(model, keras.Model) else None},
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
-        "config": config.identity(),
+        "config": identity(config),
     }
     if net_options:
-        identity["model"]["options"] = json.loads(json.dumps(net_options))  # tuples as JSON has them
+        belongs_to["model"]["options"] = json.loads(json.dumps(net_options))  # tuples as JSON has them
     check_pixels(target, examples.images, examples.labels)
     described: dict[str, Any] = {
         "dataset": dataset or name,
@@ -225,9 +207,8 @@ def evaluate_model(
         "modules": [],
     }
     known, report = target.net.headed if target.net else None, Path(report_dir)
-    return _evaluate(
-        _averaged(target, config), examples, config, report, identity, described, known or model, quiet=quiet
-    )
+    target = _averaged(target, config)
+    return _evaluate(target, examples, config, report, belongs_to, described, known or model, quiet=quiet)
 
 
 def _evaluate(
@@ -235,87 +216,88 @@ def _evaluate(
     examples: Examples,
     config: EvaluateConfig,
     report: Path,
-    identity: dict[str, Any],
+    belongs_to: dict[str, Any],
     described: dict[str, Any],
     model: Any,
     searches: GradientFreeAttacks | None = None,
     quiet: bool = False,
-) -> dict[str, Any]:
+) -> Evaluation:
     if not target.per_image_noise:  # an image's draws may depend on its place in the batch
-        identity = {**identity, "config": {**identity["config"], "batch_size": config.batch_size}}
-    every = measures(searches)
-    stored = stored_results(report, identity, every)
-    if stored and _is_complete(stored, config, every) and is_whole(report, stored):
-        print(f"{report} has this evaluation; nothing to do")
-        return stored
+        belongs_to = {**belongs_to, "config": {**belongs_to["config"], "batch_size": config.batch_size}}
     number, parts = config.parsed_shard
-    least = smallest_part(len(examples))
-    if parts > (most := -(-len(examples) // least)):
-        raise InputError(
-            f"expected --shard of at most {most} parts, as a part has {least} images or more; "
-            f"received {config.shard} of {len(examples)} images"
-        )
-    part, block = shard_of(len(examples), number, parts), block_size(len(examples))
+    part, block = _part(config, len(examples)), block_size(len(examples))
     examples = examples.take(part)
     if config.shard:
         described = {**described, "shard": {"number": number, "parts": parts}}
-    settings = Settings(config.seed, config.batch_size, part.start, block)
+    described = {"schema": SCHEMA, **belongs_to, **described, **_about(examples, target, config, part)}
+    every, settings = measures(searches), Settings(config.seed, config.batch_size, part.start, block)
     attacked = _attacked(target, model, config)
-    evaluation = Evaluation(target, attacked, model, examples, config, settings, report, stored or {})
-    for measure in every:
-        if measure.is_asked(config):
-            measure.check(evaluation)
-    files.check_nothing_foreign(report, "evaluation.json", (*WRITTEN, *RECORDS))
+
+    def context() -> Context:
+        stored = stored_description(report, belongs_to)
+        trials = planned(report, stored, config)
+        return Context(target, attacked, model, examples, config, settings, report, trials, {})
+
+    planning = context()
+    if is_finished(planning, every):
+        print(f"{report} has this evaluation; nothing to do")
+        return Evaluation.read(report)
+    check_attacks(attacked, trials_of(config), examples)  # the source of an earlier attack may be gone
+    with contextlib.redirect_stdout(io.StringIO()):  # what is made again is said when it is
+        for measure in due_measures(planning := with_measured(planning, every), every):
+            measure.check(planning)
+    files.check_nothing_foreign(report, "evaluation.json", (*DERIVED, RECORDS, MEASURES))
     with files.exclusive_directory(report):
-        evaluation = dataclasses.replace(evaluation, stored=stored_results(report, identity, every) or {})
-        files.write_json(report / "evaluation.json", identity)
-        raised = passes.read(passes.RAISED)
-        for measure in every:
-            evaluation.results.update(_measured(measure, evaluation))
-            if measure.keys == Clean.keys and described.get("net"):
-                print(net_text({**identity, **described, **evaluation.results, "num_examples": len(examples)}))
-        header = {"schema": SCHEMA, **identity, **described, "num_examples": len(examples), "seed": config.seed}
-        if header.get("net"):
-            header["net"] = {**header["net"], "raised_probabilities": passes.read(passes.RAISED) - raised}
-        seconds = round(sum(outcome.seconds for outcome in evaluation.outcomes), 1)
-        results = {**header, "versions": versions(), "seconds": seconds, **evaluation.results}
-        _write(evaluation, results, every)
+        evaluation = _run(with_measured(context(), every), described, every)
+        if not quiet:
+            write_derived(evaluation, report)
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
-    return results
+    return evaluation
 
 
-def _measured(measure: Measure, evaluation: Evaluation) -> dict[str, Any]:
-    """Return the results of a measure; the stored results where they are complete, or where it is not asked for."""
-    stored, config = evaluation.stored, evaluation.config
-    asked, follows = measure.is_asked(config), measure.follows_attacks
-    complete = asked and bool(stored) and measure.is_complete(stored, config) and not follows
-    again = follows and bool(stored) and all(key in stored for key in measure.keys)
-    if measure.gives_outcomes or ((again or asked) and not complete):
-        found = measure.measure(evaluation)
-        if not set(found) <= set(measure.keys):
-            raise InputError(f"expected {type(measure).__name__} to give {measure.keys}, received {tuple(found)}")
-        return found
-    return {**measure.absent(), **{key: stored[key] for key in measure.keys if key in stored}}
+def _part(config: EvaluateConfig, count: int) -> slice:
+    """Return the images of the part that `--shard` names, of `count` images."""
+    number, parts = config.parsed_shard
+    least = smallest_part(count)
+    if parts > (most := -(-count // least)):
+        raise InputError(
+            f"expected --shard of at most {most} parts, as a part has {least} images or more; "
+            f"received {config.shard} of {count} images"
+        )
+    return shard_of(count, number, parts)
 
 
-def _is_complete(stored: dict[str, Any], config: EvaluateConfig, every: list[Measure]) -> bool:
-    """Return whether nothing is left to do."""
-    return all(measure.is_complete(stored, config) for measure in every if measure.is_asked(config))
+def _about(examples: Examples, target: AnyTarget, config: EvaluateConfig, part: slice) -> dict[str, Any]:
+    """Return what evaluation.json says of the images, and of what they are judged with."""
+    return {
+        "num_examples": len(examples),
+        "first": part.start,
+        "class_names": list(examples.class_names),
+        "image_shape": list(examples.image_shape),
+        "has_noise": has_noise(target),
+        "seed": config.seed,
+        "versions": versions(),
+    }
 
 
-def _write(evaluation: Evaluation, results: dict[str, Any], every: list[Measure]) -> None:
-    """Write the files of an evaluation; results.json comes last, because it says that the evaluation is complete."""
-    report, examples, outcomes = evaluation.directory, evaluation.examples, evaluation.outcomes
-    arrays: dict[str, Any] = per_example_arrays(outcomes, examples.labels, evaluation.settings.first)
-    of_net = []
-    if isinstance(evaluation.model, KnownNet):
-        average_draws = results["config"].get("average_draws", 1)
-        of_net = evaluation.model.report_sections(examples, evaluation.clean_z_margins, average_draws)
-    of_measures = [section for measure in every if (section := measure.section(results))]
-    write_report(report, results, outcomes, examples, of_net, of_measures, has_noise(evaluation.target))
-    files.write_atomically(report / "examples.npz", lambda path: np.savez(path, **arrays))
-    files.write_json(report / "results.json", results)
+def _run(context: Context, described: dict[str, Any], every: list[Measure]) -> Evaluation:
+    """Run the attacks and the measures that are left to do, and return the evaluation."""
+    report, records = context.directory, context.directory / RECORDS
+    described = {**described, "attacks": listed(context.trials)}
+    files.write_json(report / "evaluation.json", described)
+    clean = run_attacks(context.target, [CLEAN_TRIAL], context.examples, context.settings, records)
+    if described.get("net"):
+        print(net_text(Evaluation(described, clean, {}).results))
+    before = clean[0].judgement.probability_correct
+    outcomes = run_attacks(
+        context.target, context.trials, context.examples, context.settings, records, context.attacked, before
+    )
+    context = dataclasses.replace(context, outcomes=[*clean, *outcomes])
+    for measure in every:
+        if is_due(measure, context):
+            make(measure, context)
+    return Evaluation(described, context.outcomes, context.measured, report)
 
 
 def load_evaluation_examples(config: EvaluateConfig, directory: ModelDirectory) -> Examples:

@@ -13,7 +13,9 @@ from wca_tf.attacks import Attack, BallAttack, kind_of
 from wca_tf.attacks.attack import Perturbed
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.cascade import WorstCase
+from wca_tf.attacks.gradients import CleanGradient
 from wca_tf.attacks.objectives import num_classes_of
+from wca_tf.attacks.radii import Radius
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
@@ -22,24 +24,33 @@ from wca_tf.core.seeds import Purpose, fold_in, make_seed, uniform_by_index
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
-from wca_tf.evaluation.outcomes import CLEAN, GALLERY, Outcome, load_outcome, save_outcome
+from wca_tf.evaluation.outcomes import (
+    CLEAN,
+    PER_IMAGE,
+    Outcome,
+    as_stored,
+    first_that_flip,
+    load_outcome,
+    save_outcome,
+)
 from wca_tf.evaluation.pass_progress import PassProgress, work_of
-from wca_tf.nets.judge import JUDGEMENT_VERSION, judge
+from wca_tf.nets import passes
+from wca_tf.nets.judge import JUDGEMENT_VERSION, Judgement, judge
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 Nets = tuple[AnyTarget, AnyTarget]  # the net that attacks see, and the net that judges
 SAVE_EVERY = 2.0  # seconds
-RECORD = 3  # the form of records; 1 had no passes, 2 counted zero gradients alone
+RECORD = 4  # the form of records; 3 had the first images, and hits as bytes
 CLEAN_VERSION = 2  # 1 had no interval for judging draws that images share
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """An attack, with a radius if it has one. A trial without an attack is for the clean images, and has radius 0."""
+    """An attack, with a radius if it has one. A trial without an attack is for the clean images."""
 
     attack: Attack | None
-    epsilon: float | None
+    radius: Radius | None
 
     @property
     def name(self) -> str:
@@ -49,10 +60,10 @@ class Trial:
     @property
     def title(self) -> str:
         """The attack as written, and its radius."""
-        return self.name + (f" {self.epsilon:.4g}" if self.attack and self.epsilon is not None else "")
+        return self.name + (f" {self.radius.epsilon:.4g}" if self.radius else "")
 
     @property
-    def algorithms(self) -> dict[str, Any]:
+    def versions(self) -> dict[str, Any]:
         """The versions of the code that makes the outcome. Numbers of another version are made again, not mixed in."""
         version = self.attack.version if self.attack else CLEAN_VERSION
         own = {"algorithm": version, "judged_by": JUDGEMENT_VERSION, "record": RECORD}
@@ -65,9 +76,9 @@ class Trial:
     def config(self) -> dict[str, Any]:
         """The attack's options as they stand in results.json."""
         if not self.attack:
-            return self.algorithms
-        radius = {} if self.epsilon is None else {"epsilon": self.epsilon}
-        described = {**radius, **self.attack.options(), "kind": kind_of(self.attack), **self.algorithms}
+            return self.versions
+        radius = {"epsilon": self.radius.epsilon} if self.radius else {}
+        described = {**radius, **self.attack.options(), "kind": kind_of(self.attack), **self.versions}
         if not isinstance(self.attack, Transfer) or not self.attack.source:
             return described
         if not isinstance(self.attack.source, str):
@@ -82,13 +93,15 @@ class Trial:
         """
         return config is not None and self.config.items() <= config.items()
 
-    @property
-    def norm(self) -> str | None:
-        """The norm of the radius; `None` without a radius."""
-        return self.attack.norm if isinstance(self.attack, BallAttack) else None
+
+def trial_of(attack: Attack, epsilon: float | None) -> Trial:
+    """Return the trial of an attack at a radius in its norm; an attack without a norm has none."""
+    if epsilon is None or not isinstance(attack, BallAttack):
+        return Trial(attack, None)
+    return Trial(attack, Radius(epsilon, attack.norm))
 
 
-CLEAN_TRIAL = Trial(None, 0.0)
+CLEAN_TRIAL = Trial(None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +128,7 @@ def run_attacks(
     settings: Settings,
     records: Path,
     attacked: AnyTarget | None = None,
+    before: np.ndarray | None = None,
 ) -> list[Outcome]:
     """Return the outcome of each attack, in order. Work that `records` has already is not repeated.
 
@@ -125,13 +139,14 @@ def run_attacks(
         settings: see `Settings`.
         records: directory of the outcomes so far.
         attacked: the net that attacks see, where it is not `target`.
+        before: [N], P(correct) of the clean images, from which follows which images flip; 1 for all where absent.
 
     Raises:
         InputError: a record has more images than `examples`: it is of other images.
     """
     records.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(records)
-    stored = [_stored(records, trial, None if target.per_image_noise else settings) for trial in trials]
+    stored = [stored_outcome(records, trial, None if target.per_image_noise else settings) for trial in trials]
     images_left = [len(examples) - (len(outcome) if outcome else 0) for outcome in stored]
     if min(images_left, default=0) < 0:
         most = max(len(outcome) for outcome in stored if outcome)
@@ -141,6 +156,7 @@ def run_attacks(
     left = [number for number, count in enumerate(images_left) if count]
     if left:
         loaded = dict(zip(left, _loaded([trials[number] for number in left]), strict=True))
+        right = np.ones(len(examples), bool) if before is None else before > 0.5
         nets, size = (attacked or target, target), _batch_size(attacked or target, settings)
         work = [
             work_of(trial.title, trial.attack, nets, images_left[number], min(size, len(examples)))
@@ -150,7 +166,7 @@ def run_attacks(
             for number, trial in loaded.items():
                 described = (trials[number].name, trials[number].config)
                 stored[number] = _attack_all(
-                    nets, trial, described, stored[number], examples, settings, records, progress
+                    nets, trial, described, stored[number], examples, right, settings, records, progress
                 )
     return [outcome for outcome in stored if outcome]
 
@@ -174,12 +190,12 @@ def _loaded(trials: list[Trial]) -> list[Trial]:
     return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
 
 
-def _stored(records: Path, trial: Trial, shared: Settings | None) -> Outcome | None:
+def stored_outcome(records: Path, trial: Trial, shared: Settings | None) -> Outcome | None:
     """Return the record of an attack if it has the same options and algorithms, else `None`.
 
     `shared` are the settings where images share draws: then the same images must have shared them.
     """
-    outcome = load_outcome(records, trial.name, trial.epsilon, trial.algorithms)
+    outcome = load_outcome(records, trial.name, trial.radius, trial.versions)
     if not outcome or not trial.matches(outcome.config):
         return None
     numbers = np.arange(len(outcome))
@@ -198,6 +214,7 @@ def _attack_all(
     described: tuple[str, dict[str, Any]],
     outcome: Outcome | None,
     examples: Examples,
+    right: np.ndarray,
     settings: Settings,
     records: Path,
     progress: PassProgress,
@@ -207,7 +224,8 @@ def _attack_all(
     done = len(outcome) if outcome else 0
     for batch in _padded_batches(examples, _batch_size(nets[0], settings), done, settings.first):
         with progress.batch(batch[-1]):
-            part = _attack_batch(nets, trial, described, batch, len(examples.class_names), settings)
+            part = _attack_batch(nets, trial, described, batch, right[done:], len(examples.class_names), settings)
+        done += len(part)
         outcome = outcome.extended(part) if outcome else part
         if len(outcome) == len(examples) or time.monotonic() - saved > SAVE_EVERY:
             save_outcome(outcome, records)
@@ -221,6 +239,7 @@ def _attack_batch(
     trial: Trial,
     described: tuple[str, dict[str, Any]],
     batch: tuple[tf.Tensor, tf.Tensor, tf.Tensor, int],
+    right: np.ndarray,
     num_classes: int,
     settings: Settings,
 ) -> Outcome:
@@ -232,39 +251,56 @@ def _attack_batch(
         not per_image_noise
     ):  # only images of a block share the draws of an attack, so that luck averages out over blocks
         attacking_seed = fold_in(seed, Purpose.BLOCK, indices[0] // settings.block_size)
-    started = time.monotonic()
+    started, raised = time.monotonic(), passes.read(passes.RAISED)
     made, gradient, wanted = Perturbed(images, {}), None, None
     if attack:
         wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
         gradient = attack.check_gradient(attacked, images, labels, fold_in(seed, Purpose.CLEAN_GRADIENT), wanted)
         own_seed = fold_in(attacking_seed, Purpose.ATTACK)
-        made = attack.run(attacked, images, labels, trial.epsilon, indices, own_seed, wanted)
+        epsilon = trial.radius.epsilon if trial.radius else None
+        made = attack.run(attacked, images, labels, epsilon, indices, own_seed, wanted)
     adversarial = made.images
-    judgement = judge(target, adversarial, labels, indices, seed)
+    judgement = as_stored(judge(target, adversarial, labels, indices, seed))
     if not target.per_image_noise:
         judgement = dataclasses.replace(judgement, blocks=_blocks(trial, indices.numpy(), settings))
-    unknown = np.full(len(images), np.nan)
-    reached = unknown if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
-    change = adversarial - images
-    whole = Outcome(
+    reached = None if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
+    arrays = _per_image(images, labels, made, gradient, reached)
+    judged = {f.name: getattr(judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
+    flips = right[:count] & (judged["probability_correct"] <= 0.5)
+    kept = first_that_flip(flips) if attack else np.zeros(0, np.int64)
+    return Outcome(
         name=described[0],
-        epsilon=trial.epsilon,
+        radius=trial.radius,
         config=described[1],
-        judgement=judgement,
-        linf=BALLS["linf"].distance(change).numpy(),
-        l2=BALLS["l2"].distance(change).numpy(),
-        l0=np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
-        zero_gradients=gradient.zero.astype(np.float64) if gradient else unknown,
-        useless_gradients=gradient.useless.astype(np.float64) if gradient else unknown,
-        target_probability=reached,
-        found=np.asarray(made.extras.get("found", unknown), np.float64),
-        generations=np.asarray(made.extras.get("generations", unknown), np.float64),
-        images=adversarial.numpy()[:GALLERY],
+        judgement=Judgement(**judged),
+        **{name: arrays[name][:count] for name in PER_IMAGE},
+        shown=kept,
+        flips=flips[kept],
+        originals=images.numpy()[kept].astype(np.float16),
+        images=adversarial.numpy()[kept].astype(np.float16),
         seconds=time.monotonic() - started,
-        forward_passes=np.full(len(images), made.passes.forward, np.float64),
-        backward_passes=np.full(len(images), made.passes.backward, np.float64),
+        raised=passes.read(passes.RAISED) - raised,
     )
-    return whole if count == len(images) else whole.first(count)
+
+
+def _per_image(
+    images: tf.Tensor, labels: tf.Tensor, made: Perturbed, gradient: CleanGradient | None, reached: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Return the fields of an outcome with a number for each image of a batch [B]; NaN where a number is not known."""
+    unknown, change = np.full(len(images), np.nan), made.images - images
+    return {
+        "labels": labels.numpy(),
+        "linf": BALLS["linf"].distance(change).numpy(),
+        "l2": BALLS["l2"].distance(change).numpy(),
+        "l0": np.any(change.numpy() != 0, axis=3).sum(axis=(1, 2)),
+        "zero_gradients": gradient.zero.astype(np.float64) if gradient else unknown,
+        "useless_gradients": gradient.useless.astype(np.float64) if gradient else unknown,
+        "target_probability": unknown if reached is None else reached,
+        "found": np.asarray(made.extras.get("found", unknown), np.float64),
+        "generations": np.asarray(made.extras.get("generations", unknown), np.float64),
+        "forward_passes": np.full(len(images), made.passes.forward, np.float64),
+        "backward_passes": np.full(len(images), made.passes.backward, np.float64),
+    }
 
 
 def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:

@@ -6,10 +6,12 @@ judge. A choice from few draws may be wrong, and then the number is too high: by
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import optimize
 
+from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.gaussian.intervals import QUANTILE, Number, all_correct, all_correct_by_count, means_without_draws
 from wca_tf.nets.judge import Judgement
 
@@ -70,6 +72,11 @@ class Choice:
     hits: np.ndarray
     single: bool
     regret: float
+
+
+def worst_case(outcomes: Sequence[Outcome]) -> Judgement:
+    """Return the judgement of each image in the worst case over outcomes on the same images."""
+    return least_probability([outcome.judgement for outcome in outcomes])
 
 
 def least_probability(judgements: list[Judgement]) -> Judgement:

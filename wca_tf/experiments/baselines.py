@@ -192,7 +192,7 @@ def attacked_images(run: Run, net: Net, attacks: str, epsilon: str = EPSILON) ->
     """Return the configuration of an evaluation by these attacks, and its images."""
     data_dir = run.config.tfds_data_dir
     of_scale: dict[str, Any] = {"num_examples": net.images, "batch_size": run.budget.batch_size}
-    config = EvaluateConfig(attacks=attacks, epsilons=epsilon, tfds_data_dir=data_dir, **of_scale)
+    config = EvaluateConfig(attacks=attacks, epsilons=epsilon, tfds_data_dir=data_dir, noise_off=False, **of_scale)
     return config, load_evaluation_examples(config, ModelDirectory(net.path))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from wca_tf.attacks import ATTACKS
 from wca_tf.core import files
 from wca_tf.core.errors import DivergedError, InputError, NonFiniteError, one_line
+from wca_tf.core.options import identity
 from wca_tf.evaluation.measures.certificates import CERTIFICATES_ALGORITHM
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.run import Run
@@ -113,7 +114,9 @@ def _settings(run: Run, nets: Sequence[TrainConfig], asked: Any, attacks: Collec
 
 def _compared(net: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a TrainConfig that say what is trained."""
-    return {name: value for name, value in net.items() if name not in OF_THE_MACHINE}
+    return {
+        name: value for name, value in net.items() if name in identity(TrainConfig()) and name not in OF_THE_MACHINE
+    }
 
 
 def _still_count(experiment: str, nets: Sequence[TrainConfig]) -> dict[str, tuple[int, ...]]:
@@ -130,7 +133,7 @@ def _same(stored: dict[str, Any], settings: dict[str, Any], still_count: dict[st
 
     Today may know more attacks than the rows do, and more options of training. These are at their defaults then. An
     algorithm that today's settings do not name does not count. The rows may come from another kind of machine:
-    `OF_THE_MACHINE` does not count.
+    `OF_THE_MACHINE` does not count, nor do flags that change no number.
     """
     if not isinstance(stored, dict) or stored.keys() != settings.keys() or len(stored["nets"]) != len(settings["nets"]):
         return False

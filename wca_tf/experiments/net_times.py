@@ -1,6 +1,6 @@
 """The nets of an experiment: which of how many is at work, when the last will be done, and what all of them cost."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class NetTimes:
         lines = ModelDirectory(model_dir).read_metrics()
         self.training[model_dir.name] = sum(line.get("seconds", 0.0) for line in lines)
 
-    def add_attacks(self, report_dir: Path, results: dict[str, Any], attacks: Container[str]) -> None:
+    def add_attacks(self, report_dir: Path, results: Mapping[str, Any], attacks: Container[str]) -> None:
         """Note the time of the attacks that the experiment asked for, by name, from an evaluation's results.json."""
         for attack in results["attacks"]:
             if attack["name"] in attacks:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
-from wca_tf.evaluation.outcomes import stored_judgements, stored_worst_case
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.budgets import BUDGETS, Budget
@@ -41,9 +40,9 @@ PRECISION = "each net trained in float32 or with bfloat16, whichever its machine
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """A net's evaluation: the contents of results.json, and the directory."""
+    """A net's evaluation, and its directory."""
 
-    results: dict[str, Any]
+    results: Evaluation
     report_dir: Path
 
     def number(self, attack: str, epsilon: float | None = None, what: str = "accuracy") -> Any:
@@ -60,15 +59,11 @@ class Evaluated:
 
     def worst_judgement(self, attacks: list[str], epsilon: float, norm: str = "linf") -> Judgement:
         """Return the judgement of each image in the worst case over these attacks in a ball and the clean image."""
-        with np.load(self.report_dir / "examples.npz") as stored:
-            return stored_worst_case(dict(stored), attacks, norm, epsilon)
+        return self.results.worst_case(attacks, Radius(epsilon, norm))
 
     def judgement(self, attack: str, epsilon: float) -> Judgement:
         """Return the judgement of each image under an attack as written, at a radius."""
-        row = 1 + self.results["attacks"].index(self.entry(attack, epsilon))  # the first row is of the clean images
-        with np.load(self.report_dir / "examples.npz") as stored:
-            [judgement] = stored_judgements(dict(stored), [row])
-        return judgement
+        return self.results.attack(attack, epsilon).judgement
 
     def worst_case(self, attacks: list[str], epsilon: float, queries: int = 1) -> Number:
         """Return the mean of P(correct)ⁿ in the worst case over these attacks and the clean image; n is `queries`."""
@@ -158,7 +153,9 @@ class Run:
         """
         of_scale = {"num_examples": self.budget.num_examples, "batch_size": self.budget.batch_size}
         asked = {**of_scale, "tfds_data_dir": self.config.tfds_data_dir, **changes}
-        config = EvaluateConfig(attacks=",".join(attacks), epsilons=epsilons, strategy=STRATEGY, **asked)
+        config = EvaluateConfig(
+            attacks=",".join(attacks), epsilons=epsilons, strategy=STRATEGY, noise_off=False, **asked
+        )
         named = "-".join(
             [config.split, str(config.num_examples or "all"), *(f"{k}={changes[k]}" for k in ASKED if k in changes)]
         )

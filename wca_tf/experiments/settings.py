@@ -3,9 +3,8 @@
 The scale "paper" has the paper's settings. Every table states how the settings of another scale differ from them.
 """
 
-import dataclasses
-
 from wca_tf.core.machine import fast_precision
+from wca_tf.core.options import identity
 from wca_tf.experiments import LARGER
 from wca_tf.experiments.variants import (
     ALIGNMENT_WEIGHTS,
@@ -23,8 +22,8 @@ from wca_tf.experiments.variants import (
 )
 from wca_tf.runs.config import TrainConfig
 
-# Fields of a TrainConfig that say where and how a net is trained, not what is trained.
-OF_THE_MACHINE = ("tfds_data_dir", "download", "initial_weights", "strategy", "jit_compile", "precision")
+# More fields of a TrainConfig that say how a net is trained, not what is trained: a table's rows may differ in them.
+OF_THE_MACHINE = ("initial_weights", "jit_compile", "precision")
 
 # What --scale=tiny and --scale=small change, and for which data sets otherwise.
 TINY: Changes = {
@@ -170,8 +169,8 @@ def _small_minutes(dataset: str, variant: str, given: Changes) -> Changes:
 def differences(config: TrainConfig, dataset: str, variant: str) -> list[str]:
     """Return the differences of a net's training from the paper's, as texts such as "epochs 10, not 600"."""
     papers = OWN_RECIPES.get(variant, variant)
-    paper = dataclasses.asdict(TrainConfig(**train_changes(dataset, papers, "paper")))
-    ours = dataclasses.asdict(config)
+    paper = identity(TrainConfig(**train_changes(dataset, papers, "paper")))
+    ours = identity(config)
     ignored: tuple[str, ...] = (*OF_THE_MACHINE, "seed")
     if dataset == "mini_imagenet" and config.dataset != "digits":
         ignored += ("dataset",)

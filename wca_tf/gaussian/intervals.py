@@ -236,6 +236,29 @@ def percent(value: Number | float | None) -> str:
     return "–" if share is None else f"{sign}{100 * share:.1f}"
 
 
+def with_interval(number: Number | None) -> str:
+    """Return a number in per cent with its 95 % interval; a dash for `None`.
+
+    Examples:
+        >>> with_interval({"value": 0.5, "low": 0.4, "high": 0.62})
+        '50.0 [40.0, 62.0]'
+    """
+    return "–" if number is None else f"{percent(number)} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
+
+
+def signed(difference: Number | None) -> str:
+    """Return a difference in points with its sign and its 95 % interval; a dash for `None`.
+
+    Examples:
+        >>> signed({"value": 0.01, "low": -0.02, "high": 0.04})
+        '+1.0 [−2.0, +4.0]'
+    """
+    if difference is None:
+        return "–"
+    value, low, high = (f"{100 * difference[key]:+.1f}".replace("-", "−") for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
 def distance_text(distance: float | None) -> str:
     """Return a distance of results.json in three digits; ∞ for `None`, as when no image was found.
 

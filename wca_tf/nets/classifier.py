@@ -10,7 +10,7 @@ from wca_tf.core.errors import DIVERGED, InputError
 from wca_tf.core.keras_graph import check_called_without_training
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
-from wca_tf.nets.gaussian_head import check_num_classes
+from wca_tf.nets.gaussian_head import FeatureNoise, check_num_classes
 from wca_tf.nets.loss_terms import LipschitzMargin, Ratio, Terms, flat, mean_over_rows
 from wca_tf.nets.losses import check_takes_logits
 from wca_tf.nets.pixels import channels_of, per_channel
@@ -122,15 +122,9 @@ class StochasticClassifier(DistributedModel):
         """The parts of the net without its noise, by name: another net may start from them, and they are served."""
         return {"backbone": self.backbone}
 
-    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        """Return the net's own sections of a report: `evaluation.report.sections.ReportSection`s.
-
-        Args:
-            examples: the clean images, `data.examples.Examples`.
-            z_margins: [N], the z-margin of each image; NaN where it is not known.
-            average_draws: the number of draws whose mean is an answer.
-        """
-        return []
+    def feature_noise(self) -> FeatureNoise | None:
+        """Return the Gaussian noise on the net's last features, as reports show it; `None` for a net without it."""
+        return None
 
     def lipschitz(self) -> float:
         """Return a Lipschitz constant of the features from images in [0, 1], in l2.

@@ -23,6 +23,20 @@ from wca_tf.nets.lipschitz_layers import AOLDense
 DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covariance has fewer dimensions than classes
 
 
+class FeatureNoise(NamedTuple):
+    """Gaussian noise on the last features of a net.
+
+    Attributes:
+        scale_tril: L [D, D], of the covariance L Lᵀ.
+        covariance: the form of the covariance, as text.
+        rewarded: what training rewards noise along, as text.
+    """
+
+    scale_tril: np.ndarray
+    covariance: str
+    rewarded: str
+
+
 class HeadCall(NamedTuple):
     """A recorded call of a head.
 
@@ -94,9 +108,9 @@ class GaussianHead(keras.layers.Layer):
         """Return a Lipschitz constant of f from the inputs, in l2; raise InputError where none is known."""
         raise InputError(f"expected a head with a known Lipschitz constant, received {type(self).__name__}")
 
-    def report_sections(self, net: Any, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        """Return the sections of a report on the noise; `net` is the whole net, with `noise_free_logits`."""
-        return []
+    def feature_noise(self) -> FeatureNoise | None:
+        """Return the Gaussian noise on the features, as reports show it; `None` where it is not shown."""
+        return None
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (input_shape[0], self.num_classes)

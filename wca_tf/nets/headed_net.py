@@ -14,7 +14,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import calls_in, is_plain_model, layers_behind
 from wca_tf.core.seeds import make_seed
 from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.gaussian_head import GaussianHead, heads_of, keeps_gaussian, recorded_calls
+from wca_tf.nets.gaussian_head import FeatureNoise, GaussianHead, heads_of, keeps_gaussian, recorded_calls
 from wca_tf.nets.lipschitz import lipschitz_constant
 from wca_tf.nets.pixel_range import PixelRange
 from wca_tf.nets.targets import GaussianLogitsTarget
@@ -99,9 +99,9 @@ class HeadedNet:
         low, high = self.pixel_range
         return (high - low) * self.head.lipschitz() * lipschitz_constant(keras.Model(self.model.inputs, found[0]))
 
-    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        """Return the sections of the head, as `StochasticClassifier.report_sections`."""
-        return self.head.report_sections(self, examples, z_margins, average_draws)
+    def feature_noise(self) -> FeatureNoise | None:
+        """Return the noise on the head's features, as reports show it."""
+        return self.head.feature_noise()
 
 
 KnownNet = StochasticClassifier | HeadedNet

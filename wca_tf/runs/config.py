@@ -85,7 +85,7 @@ class TrainConfig(DataConfig):
         "layers (adv_bnn, ctrw, l2p, pni) is copied",
     )
     seed: int = flag(0, "decides the weights' start, the order of images, and the noise", minimum=0)
-    strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES)
+    strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES, identity=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

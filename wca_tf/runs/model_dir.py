@@ -24,7 +24,7 @@ import keras
 from wca_tf import __version__
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
-from wca_tf.core.options import options_of
+from wca_tf.core.options import identity, options_of
 from wca_tf.core.own_modules import (
     check_imported,
     is_imported,
@@ -44,8 +44,6 @@ SCHEMA = 2
 # What chooses the epoch whose net is kept, where an epoch has it. Fast adversarial training measures the accuracy under
 # PGD. There, clean accuracy would prefer the epochs that overfit to the attack of training.
 SELECTION_METRICS = (ROBUST_METRIC, "val_accuracy")
-# Flags that do not change the trained net: where the data are, and which devices share the work.
-NOT_COMPARED = ("tfds_data_dir", "download", "max_image_pixels", "strategy")
 # Flags and options of defences that directories of this schema may lack: newer ones, whose defaults change nothing.
 NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing", "max_image_pixels")
 NEWER_OPTIONS = ("backbone_decay", "temperature", "alignment", "alignment_weight", "features")
@@ -94,9 +92,9 @@ class ModelDirectory:
                 raise InputError(f"{self.path} has a model but no config.json: name another --model_dir")
             return
         stored = self._stored_flags()
-        for name, value in dataclasses.asdict(config).items():
+        for name, value in identity(config).items():
             same = SAME[name](stored[name], value) if name in SAME else stored[name] == value
-            if name not in NOT_COMPARED and not same:
+            if not same:
                 raise InputError(
                     f"{self.path} holds a run with --{name}={stored[name]}, received --{name}={value}: "
                     "name another --model_dir"

@@ -14,6 +14,7 @@ import tensorflow as tf
 from wca_tf.attacks import BallAttack
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
 from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
+from wca_tf.core.options import identity
 from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import keras_seed
@@ -40,7 +41,7 @@ from wca_tf.nets.model_files import load_model
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder, TrainingProgress
-from wca_tf.runs.model_dir import NOT_COMPARED, PATHS, ModelDirectory
+from wca_tf.runs.model_dir import PATHS, ModelDirectory
 from wca_tf.runs.optimizer import compile_model
 
 MAX_FAST_STEPS = 2  # an attack of so few gradient steps in training may lead to catastrophic overfitting
@@ -103,7 +104,7 @@ def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection
     )
     if (size := _fitting(config, training, strategy).batch_size) < config.batch_size:
         print(f"--batch_size={size}: there are {len(training)} images to train on")
-    flags = {name: value for name, value in dataclasses.asdict(config).items() if name not in (*NOT_COMPARED, *PATHS)}
+    flags = {name: value for name, value in identity(config).items() if name not in PATHS}
     check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
     with strategy.scope():
         model = new_model(config, training)  # before anything is written, since it may raise

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
@@ -14,6 +15,7 @@ from wca_tf.defences.wca.alignment import ALIGNMENTS
 from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
 from wca_tf.gaussian import covariance as gaussian_covariance
 from wca_tf.nets.gaussian_head import (
+    FeatureNoise,
     GaussianHead,
     bottleneck_of,
     check_feature_dim,
@@ -23,6 +25,13 @@ from wca_tf.nets.gaussian_head import (
 from wca_tf.nets.lipschitz import constant_of_layer
 from wca_tf.nets.losses import check_takes_logits
 
+# What each form of the alignment term rewards noise along.
+REWARDED = {
+    "per_class": "the classes’ weights",
+    "centred": "the classes’ weights less their mean",
+    "pairwise": "differences of the classes’ weights",
+    "pairwise_normalised": "differences of the classes’ weights, whatever their length",
+}
 FEATURES = {"free": None, "normalised": 10.0}  # the length of f(x), if it has one
 
 
@@ -210,10 +219,9 @@ class WCAHead(GaussianHead):
             raise InputError("expected free features: those scaled to one length have no known Lipschitz constant")
         return constant_of_layer(self.bottleneck)
 
-    def report_sections(self, net: Any, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        from wca_tf.defences.wca.report import noise_section  # until it is a measure
-
-        return [noise_section(self, net, examples, z_margins, average_draws)]
+    def feature_noise(self) -> FeatureNoise:
+        scale_tril = np.asarray(self.noise.scale_tril, np.float64)
+        return FeatureNoise(scale_tril, self.covariance, REWARDED[self.alignment])
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

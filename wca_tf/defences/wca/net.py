@@ -8,6 +8,7 @@ import tensorflow as tf
 from wca_tf.defences.wca.head import WCAHead
 from wca_tf.gaussian import covariance, margins
 from wca_tf.nets.bottleneck_net import BottleneckNet
+from wca_tf.nets.gaussian_head import FeatureNoise
 from wca_tf.nets.loss_terms import Ratio
 
 NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
@@ -136,8 +137,8 @@ class WCANet(BottleneckNet):
         """Return the share of the logits' variance that cancels in all differences of logits."""
         return {"common_noise_share": covariance.common_noise_share(self.logit_scale)}
 
-    def report_sections(self, examples: Any, z_margins: Any, average_draws: int = 1) -> list[Any]:
-        return self.wca_head.report_sections(self, examples, z_margins, average_draws)
+    def feature_noise(self) -> FeatureNoise:
+        return self.wca_head.feature_noise()
 
     def get_config(self) -> dict[str, Any]:
         names = ("covariance", "noise_alone", "alignment", "alignment_weight")

@@ -20,8 +20,8 @@ from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.measures.measure import Evaluation, Measure
-from wca_tf.evaluation.measures.smoothing_votes import smoothing_rows
+from wca_tf.evaluation.measures.measure import Context, Measure
+from wca_tf.evaluation.measures.smoothing_votes import draws_of, smoothing_rows
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
@@ -53,48 +53,40 @@ CURVES = ("known_draw", "gaussian_shift", "deterministic", "attacked")
 class Certificates(Measure):
     """Lower bounds of P(correct) within each certified radius, and the attacks at this radius."""
 
-    keys = ("certificates",)
+    name = "certificates"
+    version = CERTIFICATES_ALGORITHM
 
-    def is_asked(self, config: EvaluateConfig) -> bool:
-        return bool(config.certified_radii)
+    def key(self, context: Context) -> Any:
+        radii = [radius.text for radius in _radii(context)]
+        if not radii:
+            return None
+        return {"radii": radii, "draws": draws_of(context), "attacks": context.attacks_key()}
 
-    def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
-        found = stored.get("certificates")
-        if not found or found["algorithm"] != CERTIFICATES_ALGORITHM:
-            return False
-        draws = found.get("votes", {}).get("draws", config.certified_draws)
-        return draws == config.certified_draws and all(radius in _stored_radii(stored) for radius in radii_of(config))
-
-    def is_valid(self, stored: dict[str, Any]) -> bool:
-        found = stored.get("certificates", {"rows": [], "algorithm": 0})
-        return isinstance(found, dict) and isinstance(found.get("rows"), list) and "algorithm" in found
-
-    def check(self, evaluation: Evaluation) -> None:
-        if not isinstance(evaluation.model, KnownNet):
+    def check(self, context: Context) -> None:
+        if not isinstance(context.model, KnownNet):
             raise InputError(
                 "expected a net to certify of --model_dir, or one that ends in a wca_tf.WCAHead; received another"
             )
-        if evaluation.model.input_deviation is not None:
-            if evaluation.config.average_draws > 1:
+        if context.model.input_deviation is not None:
+            if context.config.average_draws > 1:
                 raise InputError("expected --average_draws=1 with --defence=smoothing: the vote is of single draws")
             return
-        _ = _target_of(evaluation)
-        _ = evaluation.model.lipschitz(), evaluation.model.class_weights
+        _ = _target_of(context)
+        _ = context.model.lipschitz(), context.model.class_weights
 
-    def measure(self, evaluation: Evaluation) -> dict[str, Any]:
-        started = time.monotonic()
-        radii = list(dict.fromkeys([*_stored_radii(evaluation.stored), *radii_of(evaluation.config)]))
-        if evaluation.model.input_deviation is not None:
-            found = smoothing_rows(evaluation, radii)
+    def measure(self, context: Context) -> Any:
+        started, radii = time.monotonic(), _radii(context)
+        if context.model.input_deviation is not None:
+            found = smoothing_rows(context, radii)
         else:
-            target, step = _target_of(evaluation), evaluation.settings.batch_size
-            head = Head.of(target, evaluation.model, evaluation.examples, step)
+            target, step = _target_of(context), context.settings.batch_size
+            head = Head.of(target, context.model, context.examples, step)
             found = {
                 "lipschitz": head.lipschitz,
-                "rows": [_row(head, evaluation, radius) for radius in radii],
+                "rows": [_row(head, context, radius) for radius in radii],
             }
         found.setdefault("seconds", round(time.monotonic() - started, 2))
-        return {"certificates": {"algorithm": CERTIFICATES_ALGORITHM, **found}}
+        return found
 
     def lines(self, results: dict[str, Any]) -> list[str]:
         found = results["certificates"]
@@ -177,17 +169,19 @@ def _without_tensor_float_32() -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
-def _target_of(evaluation: Evaluation) -> GaussianLogitsTarget:
+def _target_of(context: Context) -> GaussianLogitsTarget:
     """Return the target; raise InputError where a certificate does not know its noise."""
-    target = evaluation.target
+    target = context.target
     if not isinstance(target, GaussianLogitsTarget) or target.scale_per_image:
         raise InputError("expected noise before a linear classifier, the same for all images, to certify the net")
     return target
 
 
-def _stored_radii(stored: dict[str, Any]) -> list[Radius]:
-    """Return the radii that results.json has already."""
-    return [Radius(row["radius"], row["norm"]) for row in stored.get("certificates", {}).get("rows", [])]
+def _radii(context: Context) -> list[Radius]:
+    """Return the radii of the record, and those that are asked for."""
+    stored = context.measured.get("certificates")
+    kept = [Radius(row["radius"], row["norm"]) for row in stored.value["rows"]] if stored else []
+    return list(dict.fromkeys([*kept, *radii_of(context.config)]))
 
 
 def radii_of(config: EvaluateConfig) -> list[Radius]:
@@ -197,10 +191,10 @@ def radii_of(config: EvaluateConfig) -> list[Radius]:
     return [Radius(radius.epsilon, radius.norm or "l2") for radius in parse_radii(config.certified_radii)]
 
 
-def _row(head: Head, evaluation: Evaluation, radius: Radius) -> dict[str, Any]:
+def _row(head: Head, context: Context, radius: Radius) -> dict[str, Any]:
     """Return the numbers of a radius, each with its interval for the choice of images."""
-    bounds = head.bounds(head.lipschitz * radius.in_l2(evaluation.examples.image_shape))
-    attacked = attacked_within(evaluation.outcomes, radius)
+    bounds = head.bounds(head.lipschitz * radius.in_l2(context.examples.image_shape))
+    attacked = attacked_within(context.outcomes, radius)
     below = bounds["certificate"] > attacked.probability_correct + attacked.probability_error + 1e-4 if attacked else []
     return {
         "norm": radius.norm,
@@ -231,7 +225,7 @@ def attacked_within(outcomes: list[Outcome], radius: Radius) -> Judgement | None
     for outcome in attacked:
         distance = outcome.l2 if radius.norm == "l2" else outcome.linf
         within = distance <= radius.epsilon
-        if (outcome.norm, outcome.epsilon) == (radius.norm, radius.epsilon):
+        if outcome.radius == radius:
             within = np.ones(len(distance), bool)  # distances have rounding
         if (within & (distance > 0)).any():
             judged.append(_where(within, outcome.judgement, clean.judgement))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import Attack, BallAttack, parse_attack
+from wca_tf.attacks import Attack, parse_attack
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
-from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.criteria import (
     ADAPTIVE,
     CRITERIA,
@@ -31,23 +30,22 @@ from wca_tf.evaluation.measures.criteria import (
     not_lower,
     robust_images,
 )
-from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
-from wca_tf.evaluation.measures.measure import Evaluation, Measure
+from wca_tf.evaluation.measures.known_draws import KnownDraws, known_draws
+from wca_tf.evaluation.measures.measure import Context, Measure
 from wca_tf.evaluation.measures.planted_examples import (
+    FoundExamples,
+    PlantedExamples,
     as_criterion,
     checked_radius,
     in_norm,
-    is_complete_for,
-    of_results,
 )
 from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
-from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks
+from wca_tf.evaluation.trials import CLEAN_TRIAL, run_attacks, trial_of
 from wca_tf.nets.judge import JUDGEMENT_VERSION
 from wca_tf.nets.targets import AnyTarget, has_noise, is_gaussian, is_reproducible
 
-# Increase it with every change of the checks. A stored list with another number is made again.
-CHECKLIST_VERSION = 7
+CHECKLIST_VERSION = 7  # increase it with every change of the checks
 IMAGES = 100
 FIRST_LOOK = 20  # images after which a comparison may end; it may end again at each doubling
 MIN_IMAGES = 50  # with fewer, the tolerance would be more than 4 points
@@ -60,62 +58,45 @@ class Checklist(Measure):
         searches: the checklist's attacks without gradients, which take the longest; `None` for the default.
     """
 
-    keys = ("checklist",)
-    follows_attacks = False  # `is_complete` knows the attacks
+    name = "checklist"
+    version = CHECKLIST_VERSION
 
     def __init__(self, searches: GradientFreeAttacks | None = None) -> None:
         self.searches = searches or GradientFreeAttacks()
 
-    def is_asked(self, config: EvaluateConfig) -> bool:
-        return config.checklist
+    def key(self, context: Context) -> Any:
+        """Return the radius, the attacks that are tested, and the searches with their versions."""
+        if not context.config.checklist:
+            return None
+        planted = PlantedExamples().key(context)
+        return {"planted": planted, "known_draws": KnownDraws().key(context), **made_by(self.searches)}
 
-    def absent(self) -> dict[str, Any]:
-        return {"checklist": []}
-
-    def check(self, evaluation: Evaluation) -> None:
-        if len(evaluation.examples) < MIN_IMAGES:
-            raise InputError(f"the checklist expects {MIN_IMAGES} images or more, received {len(evaluation.examples)}")
-
-    def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
-        """Return whether the stored checklist has the radius, searches, algorithms and attacks that are asked for."""
-        items, (_, epsilon) = stored.get("checklist"), checked_radius(config)
-        if not items or items[0].get("epsilon") != epsilon or not is_complete_for(stored, config):
-            return False
-        return all(items[-1].get(key) == value for key, value in made_by(self.searches).items())
-
-    def is_valid(self, stored: dict[str, Any]) -> bool:
-        items = stored.get("checklist")
-        return isinstance(items, list) and all(
-            isinstance(item, dict)
-            and item.get("passed", "") in (True, False, None)
-            and all(isinstance(item.get(key), str) for key in ("criterion", "evidence"))
-            and type(item.get("epsilon")) in (int, float)
-            for item in items
-        )
+    def check(self, context: Context) -> None:
+        if len(context.examples) < MIN_IMAGES:
+            raise InputError(f"the checklist expects {MIN_IMAGES} images or more, received {len(context.examples)}")
 
     def lines(self, results: dict[str, Any]) -> list[str]:
         items, verdict = results["checklist"], {True: "pass", False: "FAIL", None: "n/a "}
         lines = [f"  {verdict[item['passed']]}  {item['criterion']}: {item['evidence']}" for item in items]
         return [f"checklist, at epsilon {items[0]['epsilon']:.4g}", *lines] if lines else []
 
-    def measure(self, evaluation: Evaluation) -> dict[str, Any]:
-        """Return {"checklist": [{"criterion", "passed", "evidence", "epsilon"}]}.
+    def measure(self, context: Context) -> Any:
+        """Return [{"criterion", "passed", "evidence", "epsilon"}].
 
-        "passed" is `None` where the criterion does not apply. The last criterion, on planted examples, also has the
-        items of `made_by`.
+        "passed" is `None` where the criterion does not apply. The last criterion is on planted examples.
         """
-        _, epsilon = checked_radius(evaluation.config)
-        evidence = self._evidence(evaluation)
+        evidence = self._evidence(context)
         items = []
         for criterion, judge in CRITERIA.items():
             passed, text = judge(evidence)
             items.append({"criterion": criterion, "passed": passed, "evidence": text})
-        items.append({**as_criterion(of_results(evaluation.results)), **made_by(self.searches)})
-        return {"checklist": [{**item, "epsilon": epsilon} for item in items]}
+        planted = context.measured[PlantedExamples.name].value["attacks"]
+        items.append(as_criterion([FoundExamples(**each) for each in planted]))
+        return [{**item, "epsilon": checked_radius(context.config).epsilon} for item in items]
 
-    def _evidence(self, evaluation: Evaluation) -> Evidence:
+    def _evidence(self, context: Context) -> Evidence:
         """Return the evidence for the criteria. The attacks that they need continue from their records."""
-        runs = _Runs(evaluation)
+        runs = _Runs(context)
         settings, names, norm, epsilon = runs.settings, self.searches, runs.norm, runs.epsilon
         height, width, channels = runs.examples.image_shape
         largest = 1.0 if norm == "linf" else math.sqrt(height * width * channels)
@@ -123,9 +104,7 @@ class Checklist(Measure):
             searches=names,
             norm=norm,
             outcomes=runs.outcomes(_of_all_images(runs.target, epsilon, largest)),
-            fixed_draws=attack_fixed_draws(
-                runs.target, runs.attack(STANDARD), epsilon, runs.examples, settings, runs.records / "fixed_draw"
-            ),
+            fixed_draws=known_draws(context),
             random=np.zeros(0),
             epsilon=epsilon,
             largest=largest,
@@ -158,18 +137,19 @@ def _of_all_images(target: AnyTarget, epsilon: float, largest: float) -> list[Ke
 class _Runs:
     """The attacks of a checklist on its images. They continue from their records."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
-        self.target, self.settings = evaluation.target, evaluation.settings
-        self.norm, self.epsilon = checked_radius(evaluation.config)
-        self.examples, self.records = evaluation.examples.take(slice(0, IMAGES)), evaluation.directory / "checklist"
-        self._eot_samples = evaluation.config.eot_samples
+    def __init__(self, context: Context) -> None:
+        self.target, self.settings = context.target, context.settings
+        radius = checked_radius(context.config)
+        self.norm, self.epsilon = radius.norm or "linf", radius.epsilon
+        self.examples, self.records = context.examples.take(slice(0, IMAGES)), context.records(Checklist.name)
+        self._eot_samples = context.config.eot_samples
 
     def attack(self, name: str) -> Attack:
         return in_norm(name, self.norm, self._eot_samples)
 
     def outcomes(self, keys: list[Key]) -> dict[Key, Outcome]:
         """Return the outcome of each attack on all images."""
-        trials = [CLEAN_TRIAL if name == CLEAN else Trial(self.attack(name), radius) for name, radius in keys]
+        trials = [CLEAN_TRIAL if name == CLEAN else trial_of(self.attack(name), radius) for name, radius in keys]
         found = run_attacks(self.target, trials, self.examples, self.settings, self.records)
         return dict(zip(keys, found, strict=True))
 
@@ -179,9 +159,7 @@ class _Runs:
         The images are those of `evidence.order`, in that order. Returns whether it leaves no less.
         """
         reference, total = evidence.probability(other)[evidence.order], len(self.examples)
-        trial, block = Trial(self.attack(name), self.epsilon), self.settings.block_size
-        if not isinstance(trial.attack, BallAttack):
-            trial = dataclasses.replace(trial, epsilon=None)
+        trial, block = trial_of(self.attack(name), self.epsilon), self.settings.block_size
         outcome, first, last = None, 0, -(-FIRST_LOOK // block) * block  # whole blocks: their images share draws
         shared = dataclasses.replace(self.settings, batch_size=min(last, self.settings.batch_size))  # one graph
         while first < total:
@@ -193,7 +171,7 @@ class _Runs:
                 break
             first, last = last, 2 * last
         assert outcome is not None  # noqa: S101 there are 50 images or more
-        evidence.outcomes[name, trial.epsilon] = outcome
+        evidence.outcomes[name, trial.radius.epsilon if trial.radius else None] = outcome
         return not_lower(evidence, name, other)[0] is True
 
     def on_robust_images(self, name: str, images: np.ndarray) -> np.ndarray:
@@ -201,7 +179,7 @@ class _Runs:
         if not len(images):
             return np.zeros(0)
         own = self.records / f"held-{zlib.crc32(images.tobytes()):08x}"  # other images need other records
-        trial = Trial(self.attack(name), self.epsilon)
+        trial = trial_of(self.attack(name), self.epsilon)
         [found] = run_attacks(self.target, [trial], self.examples.take(images), self.settings, own)
         return found.judgement.probability_correct
 
@@ -215,7 +193,6 @@ def made_by(searches: GradientFreeAttacks) -> dict[str, Any]:
     algorithms = {text.split(":")[0]: parse_attack(text).version for text in texts}
     return {
         "searches": dataclasses.asdict(searches),
-        "algorithm": CHECKLIST_VERSION,
         "judged_by": JUDGEMENT_VERSION,
         "algorithms": dict(sorted(algorithms.items())),
     }

@@ -14,7 +14,7 @@ from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.evaluation.outcomes import Outcome
-from wca_tf.evaluation.trials import Settings, Trial, run_attacks
+from wca_tf.evaluation.trials import Settings, run_attacks, trial_of
 from wca_tf.nets.targets import AnyTarget, has_noise, is_reproducible
 
 DRAWS = 8  # with a single draw, the mean over images deviates by about two points
@@ -32,7 +32,7 @@ def attack_fixed_draws(
     fixed = target.with_fixed_draw(seed)
     if not has_noise(target) or not is_reproducible(fixed, to_float(tf.constant(examples.images[:4]))):
         return []
-    once = Trial(dataclasses.replace(attack, eot_samples=1), epsilon)  # all draws of a deterministic net are alike
+    once = trial_of(dataclasses.replace(attack, eot_samples=1), epsilon)  # all draws of a deterministic net are alike
     outcomes = []
     for number, drawn in enumerate(seeds):
         seed.assign(drawn)

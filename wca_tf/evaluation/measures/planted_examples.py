@@ -19,6 +19,7 @@ from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.carlini_wagner import CarliniWagner
 from wca_tf.attacks.n_pixel import NPixel
 from wca_tf.attacks.pgd import ProjectedGradient
+from wca_tf.attacks.radii import Radius
 from wca_tf.attacks.random_sampling import RandomSampling
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.seeds import make_seed
@@ -27,7 +28,7 @@ from wca_tf.data.examples import Examples
 from wca_tf.distribution.progress import progress_bar
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.criteria import NEEDED
-from wca_tf.evaluation.measures.measure import Evaluation, Measure
+from wca_tf.evaluation.measures.measure import Context, Measure
 from wca_tf.evaluation.measures.planted_net import PlantedNet, PlantingSite, Reach
 from wca_tf.nets.judge import JUDGEMENT_VERSION
 from wca_tf.nets.targets import AnyTarget, is_gaussian, is_reproducible
@@ -82,67 +83,38 @@ class _PlantedResult:
 class PlantedExamples(Measure):
     """For every attack of the evaluation and of the checklist, the number of planted images that it finds."""
 
-    keys = ("planted",)
-    follows_attacks = False  # `is_complete` knows the attacks
+    name = "planted"
+    version = PLANTED_ALGORITHM
 
-    def is_asked(self, config: EvaluateConfig) -> bool:
-        return config.checklist
+    def key(self, context: Context) -> Any:
+        if not context.config.checklist:
+            return None
+        tested = {attack.name: attack.version for attack in _tested(context)}
+        return {"radius": checked_radius(context.config).text, "attacks": tested, "judged_by": JUDGEMENT_VERSION}
 
-    def is_complete(self, stored: dict[str, Any], config: EvaluateConfig) -> bool:
-        return is_complete_for(stored, config)
-
-    def is_valid(self, stored: dict[str, Any]) -> bool:
-        if "planted" not in stored:
-            return True
-        rows = stored["planted"].get("attacks") if isinstance(stored["planted"], dict) else None
-        return isinstance(rows, list) and all(isinstance(row, dict) and "attack" in row for row in rows)
-
-    def measure(self, evaluation: Evaluation) -> dict[str, Any]:
-        config, target = evaluation.config, evaluation.target
-        norm, epsilon = checked_radius(config)
-        attacks = [trial.attack for trial in evaluation.trials if trial.attack]
-        attacks = [attack for attack in attacks if not isinstance(attack, BallAttack) or attack.norm == norm]
-        needed = [name for name in NEEDED if name != "z_margin" or is_gaussian(target)]
-        attacks += [in_norm(name, norm, config.eot_samples) for name in needed]
-        tested = list({attack.name: attack for attack in attacks}.values())
-        found = find_planted_examples(target, tested, epsilon, evaluation.examples, config.seed, norm)
-        return {
-            "planted": {
-                "norm": norm,
-                "epsilon": epsilon,
-                "attacks": [dataclasses.asdict(each) for each in found],
-                **_made_by(),
-            }
-        }
+    def measure(self, context: Context) -> Any:
+        radius, seed = checked_radius(context.config), context.config.seed
+        norm = radius.norm or "linf"
+        found = find_planted_examples(context.target, _tested(context), radius.epsilon, context.examples, seed, norm)
+        attacks = [dataclasses.asdict(each) for each in found]
+        return {"norm": norm, "epsilon": radius.epsilon, "attacks": attacks}
 
 
-def _made_by() -> dict[str, int]:
-    return {"algorithm": PLANTED_ALGORITHM, "judged_by": JUDGEMENT_VERSION}
+def _tested(context: Context) -> list[Attack]:
+    """Return the attacks of the evaluation in the norm of the checklist, and those that the checklist needs."""
+    norm = checked_radius(context.config).norm or "linf"
+    attacks = [trial.attack for trial in context.trials if trial.attack]
+    attacks = [attack for attack in attacks if not isinstance(attack, BallAttack) or attack.norm == norm]
+    needed = [name for name in NEEDED if name != "z_margin" or is_gaussian(context.target)]
+    attacks += [in_norm(name, norm, context.config.eot_samples) for name in needed]
+    return list({attack.name: attack for attack in attacks}.values())
 
 
-def is_complete_for(stored: dict[str, Any], config: EvaluateConfig) -> bool:
-    """Return whether stored results have the test of all attacks of a configuration, at its radius."""
-    planted = stored.get("planted")
-    if not isinstance(planted, dict) or not _made_by().items() <= planted.items():
-        return False
-    if (planted.get("norm"), planted.get("epsilon")) != checked_radius(config):
-        return False
-    tested = [each["attack"] for each in planted["attacks"]]
-    of_norm: list[Attack] = [attack for attack, _ in config.attacks_with_radii() if attack.norm == planted["norm"]]
-    of_norm += [attack for attack in config.parsed_attacks if not attack.has_radius]
-    return all(attack.name in tested for attack in of_norm)
-
-
-def of_results(results: dict[str, Any]) -> list["FoundExamples"]:
-    """Return `planted` of results.json as objects."""
-    return [FoundExamples(**each) for each in results["planted"]["attacks"]]
-
-
-def checked_radius(config: EvaluateConfig) -> tuple[str, float]:
-    """Return (norm, epsilon) of the checklist and the planted examples: the first radius above 0."""
+def checked_radius(config: EvaluateConfig) -> Radius:
+    """Return the radius of the checklist and the planted examples: the first above 0, in the norm of its attacks."""
     radius = next(radius for radius in config.parsed_radii if radius.epsilon > 0)
     norms = [attack.norm for attack, _ in config.attacks_with_radii()]
-    return radius.norm or (norms or ["linf"])[0], radius.epsilon
+    return Radius(radius.epsilon, radius.norm or (norms or ["linf"])[0])
 
 
 def in_norm(name: str, norm: str, eot_samples: int) -> Attack:

@@ -12,7 +12,7 @@ from wca_tf.core import files
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.distribution.progress import progress_bar
-from wca_tf.evaluation.measures.measure import Evaluation
+from wca_tf.evaluation.measures.measure import Context
 from wca_tf.gaussian.intervals import mean_with_interval
 from wca_tf.gaussian.smoothing import ALPHA, SELECTION_DRAWS, certified_radius
 from wca_tf.nets.graphs import graph_of_target
@@ -24,21 +24,27 @@ DRAWS_PER_PASS = 200
 VOTES_ALGORITHM = 3  # increase it with every change of the votes: records are made again
 
 
-def smoothing_rows(evaluation: Evaluation, radii: list[Radius]) -> dict[str, Any]:
+def draws_of(context: Context) -> int:
+    """Return the draws that certify an image; an evaluation that only adds attacks keeps those of the record."""
+    stored = context.measured.get("certificates")
+    if context.config.certified_radii or stored is None:
+        return context.config.certified_draws
+    return int(stored.key["draws"])
+
+
+def smoothing_rows(context: Context, radii: list[Radius]) -> dict[str, Any]:
     """Return a row for each radius: the share of images whose vote is right, and certified within it; and the seconds.
 
     The seconds are those of the votes themselves, also where an earlier run made some of them.
     """
-    config, stored = evaluation.config, evaluation.stored.get("certificates", {})
-    # An evaluation that only adds attacks does not ask for draws.
-    draws = config.certified_draws if config.certified_radii else stored["votes"]["draws"]
-    deviation = evaluation.model.input_deviation
-    chosen, votes, seconds = _votes(evaluation, draws)
-    labels = np.asarray(evaluation.examples.labels[: len(chosen)])
+    draws = draws_of(context)
+    deviation = context.model.input_deviation
+    chosen, votes, seconds = _votes(context, draws)
+    labels = np.asarray(context.examples.labels[: len(chosen)])
     certified = certified_radius(votes, draws, deviation)
     rows = []
     for radius in radii:
-        certified_right = (chosen == labels) & (certified > radius.in_l2(evaluation.examples.image_shape))
+        certified_right = (chosen == labels) & (certified > radius.in_l2(context.examples.image_shape))
         rows.append(
             {
                 "norm": radius.norm,
@@ -52,22 +58,23 @@ def smoothing_rows(evaluation: Evaluation, radii: list[Radius]) -> dict[str, Any
     return {"rows": rows, "votes": about, "seconds": round(float(seconds.sum()), 2)}
 
 
-def _votes(evaluation: Evaluation, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _votes(context: Context, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (the class that 100 draws choose, how many of `draws` others give it, seconds), [images].
 
     They are kept image by image.
     """
-    count = min(VOTED_IMAGES, len(evaluation.examples))
-    record = evaluation.directory / "records" / f"votes-{draws}-{VOTES_ALGORITHM}.npz"
+    count = min(VOTED_IMAGES, len(context.examples))
+    record = context.records("certificates") / f"votes-{draws}-{VOTES_ALGORITHM}.npz"
     found = _stored(record)
     with progress_bar(count, "images certified", initial=len(found)) as bar:
+        record.parent.mkdir(parents=True, exist_ok=True)
         for image in range(len(found), count):
             started = time.monotonic()
-            seed = fold_in(make_seed(evaluation.settings.seed), Purpose.CERTIFICATE, evaluation.settings.first + image)
-            pixels = to_float(tf.constant(evaluation.examples.images[image : image + 1]))
-            first = _counts(evaluation.target, pixels, fold_in(seed, 0), SELECTION_DRAWS)
+            seed = fold_in(make_seed(context.settings.seed), Purpose.CERTIFICATE, context.settings.first + image)
+            pixels = to_float(tf.constant(context.examples.images[image : image + 1]))
+            first = _counts(context.target, pixels, fold_in(seed, 0), SELECTION_DRAWS)
             best = int(first.argmax())
-            votes = int(_counts(evaluation.target, pixels, fold_in(seed, 1), draws)[best])
+            votes = int(_counts(context.target, pixels, fold_in(seed, 1), draws)[best])
             found.append((best, votes, time.monotonic() - started))
             files.write_atomically(record, lambda path: np.savez(path, votes=np.array(found)))
             bar.update()

@@ -1,21 +1,12 @@
 """The commands that make an evaluation's numbers again."""
 
-import dataclasses
 import shlex
 from typing import Any
 
+from wca_tf.attacks.radii import Radius
+from wca_tf.core.options import identity
+from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.runs.config import TrainConfig
-
-# Flags that are shown in another way, or do not change the result.
-NOT_SHOWN = ("tfds_data_dir", "download")
-
-
-def epsilon_text(epsilon: float) -> str:
-    """Return a radius as text for --epsilons, exact to the bit: 0.1, or 8/255, or all its digits."""
-    short, numerator = f"{epsilon:g}", round(255 * epsilon)
-    if float(short) == epsilon:
-        return short
-    return f"{numerator}/255" if numerator / 255 == epsilon else repr(epsilon)
 
 
 def train_command(results: dict[str, Any]) -> str | None:
@@ -23,8 +14,8 @@ def train_command(results: dict[str, Any]) -> str | None:
     training = results["training"]
     if training is None:
         return None
-    default = dataclasses.asdict(TrainConfig())
-    changed = {name: v for name, v in training.items() if v != default.get(name) and name not in NOT_SHOWN}
+    default = identity(TrainConfig())
+    changed = {name: v for name, v in training.items() if name in default and v != default[name]}
     flags = [_flag(name, value) for name, value in {"model_dir": results["model_dir"], **changed}.items()]
     if training["dataset"] != "digits" and not training["dataset"].startswith("folder:"):
         flags.append("--tfds_data_dir=DIR")
@@ -36,16 +27,22 @@ def evaluate_commands(results: dict[str, Any]) -> list[str]:
 
     There are several commands where the attacks were not the same at all radii.
     """
-    plans = _plans(results["attacks"], results["checklist"][0]["epsilon"] if results["checklist"] else None)
+    plans = _plans(results["attacks"], results["checklist"][0]["epsilon"] if results.get("checklist") else None)
     if results["training"] is None:
         return [_in_python(results, *plan) for plan in plans]
     commands = []
     for attacks, epsilons, checklist in plans:
         net = {"model_dir": results["model_dir"], "modules": ",".join(results["modules"])}
-        asked = {**net, "attacks": attacks, "epsilons": epsilons, **results["config"]}
+        asked = {**net, "attacks": attacks, "epsilons": epsilons, **_changed(results)}
         flags = [_flag(name, value) for name, value in asked.items() if value != ""]
         commands.append(_command("bin/evaluate", flags + ["--checklist"] * checklist))
     return commands
+
+
+def _changed(results: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an evaluation that are not at their defaults."""
+    default = identity(EvaluateConfig())
+    return {name: value for name, value in results["config"].items() if value != default.get(name)}
 
 
 def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[str, str, bool]]:
@@ -74,13 +71,13 @@ def _plans(attacks: list[dict[str, Any]], checked: float | None) -> list[tuple[s
         radii.sort(key=lambda radius: radius != checked)
     last = len(runs) - 1
     return [
-        (",".join(names), ",".join(map(epsilon_text, radii)), checked is not None and number == last)
+        (",".join(names), ",".join(Radius(radius).text for radius in radii), checked is not None and number == last)
         for number, (names, radii) in enumerate(runs)
     ]
 
 
 def _in_python(results: dict[str, Any], attacks: str, epsilons: str, checklist: bool) -> str:
-    options = results["config"] | ({"checklist": True} if checklist else {})
+    options = _changed(results) | ({"checklist": True} if checklist else {})
     asked = {"attacks": attacks.split(","), "epsilons": epsilons.split(","), "report_dir": "report", **options}
     asked["name"] = results["model"]["name"]
     arguments = "".join(f"    {name}={value!r},\n" for name, value in asked.items() if value != "")

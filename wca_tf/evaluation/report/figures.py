@@ -48,6 +48,7 @@ STYLE: Any = {
 }
 MAX_NAME_LENGTH = 14
 MAX_NAMES = 20
+LONGEST = 24  # of an attack's name in a figure
 # Larger images are shown at this size, so that the page stays a small file.
 MAX_PICTURE_SIZE = 96
 
@@ -95,6 +96,24 @@ def accuracy_curves(series: list[tuple[list[float], list[Number], Stroke]], xlab
             axes.plot(epsilons, value, marker="o", markersize=3.5, clip_on=False, **stroke.options())
         axes.set(xlabel=xlabel, ylabel="expected accuracy, %", ylim=(0, 100))
         axes.set_xlim(left=0)
+    return drawing.svg
+
+
+def left_by(left: dict[str, Number]) -> Markup:
+    """Draw what each attack leaves, as a dot with its 95 % interval; the last, the worst case, in the text's colour."""
+    places, height = np.arange(len(left)), 0.75 + 0.26 * len(left)
+    with Drawing("left", size=(SIZE[0], height), fitted=True) as drawing:
+        axes = drawing.axes
+        for place, number in zip(places, left.values(), strict=True):
+            low, high, value = (100 * number[key] for key in ("low", "high", "value"))
+            colour = INK if place == len(left) - 1 else COLOURS[0]
+            axes.hlines(place, low, high, color=colour, linewidth=2)
+            axes.plot([value], [place], "o", color=colour, clip_on=False)
+        names = [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in left]
+        axes.set_yticks(places, names, fontsize=9)
+        axes.set(xlabel="expected accuracy, %", xlim=(0, 100), ylim=(len(left) - 0.5, -0.5))
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
     return drawing.svg
 
 

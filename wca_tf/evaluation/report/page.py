@@ -11,15 +11,15 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from wca_tf.attacks.radii import Radius
 from wca_tf.core import files
-from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
 from wca_tf.evaluation.measures.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
 from wca_tf.evaluation.report.sections import ReportSection
 from wca_tf.evaluation.report.table import net_text
-from wca_tf.gaussian.intervals import distance_text, percent
+from wca_tf.gaussian.intervals import distance_text, percent, signed
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Characters that reorder or hide the characters around them.
@@ -32,10 +32,8 @@ def write_report(
     report: Path,
     results: dict[str, Any],
     outcomes: list[Outcome],
-    examples: Examples,
-    net_sections: list[ReportSection],
+    described: dict[str, Any],
     measure_sections: list[ReportSection],
-    noisy: bool,
 ) -> None:
     """Write report.html and model_card.md into the directory `report`.
 
@@ -43,17 +41,11 @@ def write_report(
         report: an existing directory.
         results: the contents of results.json.
         outcomes: the outcome of the clean images, then of every attack, as in results["attacks"].
-        examples: the images that were attacked.
-        net_sections: the sections of the net about itself.
+        described: the contents of evaluation.json.
         measure_sections: the sections of measures that the page's template does not show.
-        noisy: whether the net may have noise.
     """
-    summary = _summary(results, examples) | {
-        "net_sections": net_sections,
-        "measure_sections": measure_sections,
-        "has_noise": noisy,
-    }
-    page = render("report.html.j2", **summary, **_figures(results, outcomes, examples))
+    summary = _summary(results, described) | {"measure_sections": measure_sections}
+    page = render("report.html.j2", **summary, **_figures(results, outcomes, described["class_names"]))
     card = render("model_card.md.j2", **summary)
     files.write_text(report / "report.html", page)
     files.write_text(report / "model_card.md", card)
@@ -77,6 +69,9 @@ def render(template: str, **context: Any) -> str:
         "interval": interval,
         "fenced": fenced,
         "breakable": breakable,
+        "points": points,
+        "points_interval": points_interval,
+        "radius": lambda epsilon: Radius(epsilon).text,
     }
     return environment.get_template(template).render(context)
 
@@ -113,13 +108,26 @@ def interval(number: dict[str, float]) -> Markup:
     return Markup(f"[{100 * number['low']:.1f}, {100 * number['high']:.1f}]")
 
 
-def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
+def points(difference: dict[str, float]) -> str:
+    """Return a difference in points, with its sign."""
+    return signed(difference).partition(" ")[0]
+
+
+def points_interval(difference: dict[str, float]) -> Markup:
+    """Return the 95 % interval of a difference in points. Its brackets need no escape in HTML or Markdown."""
+    return Markup(signed(difference).partition(" ")[2])
+
+
+def _summary(results: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
     """Return the values that the page and the model card share."""
     training, state = results["training"], results["model"]
     name = f"{training['backbone']}, {training['defence']}" if training else state["name"]
-    passed = [item["passed"] for item in results["checklist"]]
+    checklist = results.get("checklist", [])
+    passed = [item["passed"] for item in checklist]
     return {
         "results": results,
+        "checklist": checklist,
+        "has_noise": described["has_noise"],
         "training": training,
         "name": name,
         "title": f"{name}, on {results['dataset']}" if training else name,
@@ -127,14 +135,16 @@ def _summary(results: dict[str, Any], examples: Examples) -> dict[str, Any]:
         "state": state,
         "finished": state.get("training_complete", True),
         "blocks": sections.blocks(results),
+        "is_papers": sections.is_papers(results),
+        "convention_rows": sections.convention_rows(results),
         "warnings": sections.gradient_warnings(results),
         "notes": sections.notes(results),
         "free": [attack for attack in results["attacks"] if attack["epsilon"] is None],
         "checklist_images": min(results["num_examples"], CHECKLIST_IMAGES),
         "judged": {"passed": passed.count(True), "failed": passed.count(False), "other": passed.count(None)},
         "norms": sorted({attack["config"].get("norm", "linf") for attack in results["attacks"] if attack["epsilon"]}),
-        "num_classes": len(examples.class_names),
-        "image_shape": " × ".join(map(str, examples.image_shape)),
+        "num_classes": len(described["class_names"]),
+        "image_shape": " × ".join(map(str, described["image_shape"])),
         "adversary": _adversary_text(training) if training else "",
         "net": net_text(results) if results.get("net") else "",
         "train_command": commands.train_command(results),
@@ -148,7 +158,7 @@ def _adversary_text(training: dict[str, Any]) -> str:
     return defence.adversary_text(training["adversarial_attack"], training["adversarial_epsilon"])
 
 
-def _figures(results: dict[str, Any], outcomes: list[Outcome], examples: Examples) -> dict[str, Any]:
+def _figures(results: dict[str, Any], outcomes: list[Outcome], class_names: list[str]) -> dict[str, Any]:
     """Return the values that only the page shows."""
     return {
         "probability_error": max(each["probability_error"] for each in (results["clean"], *results["attacks"])),
@@ -156,5 +166,5 @@ def _figures(results: dict[str, Any], outcomes: list[Outcome], examples: Example
         "accuracy": sections.accuracy(results),
         "distortions": sections.distortions(outcomes),
         "queries": sections.queries(outcomes),
-        "galleries": sections.galleries(outcomes, examples),
+        "galleries": sections.galleries(outcomes, class_names),
     }

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from wca_tf.data.examples import Examples
+from wca_tf.attacks.radii import Radius
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
-from wca_tf.evaluation.report.commands import epsilon_text
 from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.gaussian.intervals import FEW_PARTS, Number, percent
 
@@ -20,6 +19,8 @@ ONE_STEP = (
     "fgsm leaves less than pgd: the paper's ten steps of a tenth of epsilon, begun at random, end short of the corner "
     "that one step reaches. Quote adaptive."
 )
+# Defences whose nets are the paper's.
+PAPERS = ("none", "wca", "wca_official")
 # The largest share of images without a useful gradient that does not stand beside the headline.
 FEW_USELESS = 0.05
 INSTEAD = {  # by whether the attack follows cross-entropy; a net that passes no gradient stops other attacks alone
@@ -55,25 +56,44 @@ class ReportSection:
     card: str = ""
 
 
-def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return for each radius its attacks, the strongest of the paper's attacks, and the worst case.
+def is_papers(results: dict[str, Any]) -> bool:
+    """Return whether a net is one of the paper's, for which its attacks and its protocol have a name."""
+    training = results["training"]
+    return training is not None and training["defence"].split(":")[0] in PAPERS
 
-    The strongest is chosen by the paper's own measure, the accuracy under one draw.
+
+def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return for each radius its attacks, the protocol of the paper, the worst case, and that without the noise.
+
+    The protocol is the accuracy under one draw. Of the paper's attacks it is the strongest, by this measure.
     """
     found, several = [], len({worst["norm"] for worst in results["worst_case"]}) > 1
+    noise_off = {radius_of(row): row for row in results.get("noise_off", {}).get("radii", [])}
     for worst in results["worst_case"]:
         attacks = [attack for attack in results["attacks"] if radius_of(attack) == radius_of(worst)]
         paper = [attack for attack in attacks if attack["config"]["kind"] == "paper"]
         found.append(
             {
-                "epsilon": epsilon_text(worst["epsilon"]) + (f" ({NORM_NAMES[worst['norm']]})" if several else ""),
+                "epsilon": Radius(worst["epsilon"]).text + (f" ({NORM_NAMES[worst['norm']]})" if several else ""),
                 "attacks": attacks,
-                "paper": min(paper, key=lambda attack: attack["accuracy"]["value"], default=None),
+                "protocol": min(paper, key=lambda attack: attack["accuracy"]["value"], default=None),
                 "worst": worst["expected_accuracy"],
                 "queries": worst["n_query_accuracy"],
+                "noise_off": noise_off.get(radius_of(worst)),
             }
         )
     return found
+
+
+def convention_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each convention with its number at each radius; `None` where the radius does not allow it."""
+    rows: dict[str, dict[str, Any]] = {}
+    at = results.get("conventions", [])
+    for place, radius in enumerate(at):
+        for row in radius["rows"]:
+            kept = rows.setdefault(row["key"], {**row, "numbers": [None] * len(at)})
+            kept["numbers"][place] = row["number"]
+    return list(rows.values())
 
 
 def gradient_warnings(results: dict[str, Any]) -> list[str]:
@@ -112,6 +132,15 @@ def notes(results: dict[str, Any]) -> list[str]:
     return found
 
 
+def convention_lines(results: dict[str, Any]) -> list[str]:
+    """Return a line for each radius with what others would count, in %."""
+    lines = []
+    for at in results.get("conventions", []):
+        numbers = ", ".join(f"{row['name']} {percent(row['number'])}" for row in at["rows"])
+        lines.append(f"other conventions at {Radius(at['epsilon'], at['norm']).text}: {numbers}")
+    return lines
+
+
 def _one_step_beats_ten(attacks: list[dict[str, Any]]) -> bool:
     """Return whether FGSM leaves less than PGD at a radius, both as the paper has them."""
     left = {(row["name"], *radius_of(row)): row["expected_accuracy"]["value"] for row in attacks}
@@ -124,13 +153,18 @@ def radius_of(row: dict[str, Any]) -> tuple[str | None, float | None]:
 
 
 def accuracy(results: dict[str, Any]) -> list[Panel]:
-    """Return a figure for each norm: expected accuracy against epsilon."""
+    """Return a figure for each norm: what each attack leaves, against epsilon where there are several radii."""
     panels = []
     for norm in dict.fromkeys(worst["norm"] for worst in results["worst_case"]):
         attacks = [each for each in results["attacks"] if each["norm"] == norm and each["epsilon"] is not None]
+        worst = [each for each in results["worst_case"] if each["norm"] == norm]
+        if len(worst) == 1:
+            rows = [("clean", results["clean"]), *((attack["name"], attack) for attack in attacks)]
+            left = {name: numbers["expected_accuracy"] for name, numbers in (*rows, ("worst case", worst[0]))}
+            panels.append(Panel(f"ε = {Radius(worst[0]['epsilon']).text} ({NORM_NAMES[norm]})", figures.left_by(left)))
+            continue
         strokes = figures.strokes_for([attack["name"] for attack in attacks])
-        numbers = {name: [a for a in attacks if a["name"] == name] for name in strokes}
-        numbers["worst case"] = [worst for worst in results["worst_case"] if worst["norm"] == norm]
+        numbers = {name: [a for a in attacks if a["name"] == name] for name in strokes} | {"worst case": worst}
         legend = [*strokes.items(), ("worst case", figures.WORST_CASE)]
         series = [(*_from_clean(numbers[name], results["clean"]), stroke) for name, stroke in legend]
         label = f"ε ({NORM_NAMES[norm]}, images in [0, 1])"
@@ -147,14 +181,14 @@ def _from_clean(found: list[dict[str, Any]], clean: dict[str, Any]) -> tuple[lis
 def distortions(outcomes: list[Outcome]) -> list[Panel]:
     """Return histograms of l2 and l∞ distances: for each radius, then for each kind of attack without a radius."""
     groups: dict[str, list[Outcome]] = {}
-    several = len({outcome.norm for outcome in outcomes[1:] if outcome.norm}) > 1
+    several = len({outcome.radius.norm for outcome in outcomes[1:] if outcome.radius}) > 1
     for outcome in outcomes[1:]:
-        title = outcome.name.split(":")[0] if outcome.epsilon is None else _radius_text(outcome, several)
+        title = _radius_text(outcome.radius, several) if outcome.radius else outcome.name.split(":")[0]
         groups.setdefault(title, []).append(outcome)
-    strokes = figures.strokes_for([o.name for o in outcomes[1:] if o.epsilon is not None])
+    strokes = figures.strokes_for([o.name for o in outcomes[1:] if o.radius])
     panels = []
     for title, group in groups.items():
-        of_group = strokes if group[0].epsilon is not None else figures.strokes_for([o.name for o in group])
+        of_group = strokes if group[0].radius else figures.strokes_for([o.name for o in group])
         legend = [(_counted(outcome), of_group[outcome.name]) for outcome in group]
         for norm, label in (("l2", "l2 distance"), ("linf", "l∞ distance")):
             series = [(_distances(outcome, norm), of_group[outcome.name]) for outcome in group]
@@ -162,9 +196,9 @@ def distortions(outcomes: list[Outcome]) -> list[Panel]:
     return panels
 
 
-def _radius_text(outcome: Outcome, with_norm: bool) -> str:
-    norm = f" ({NORM_NAMES[outcome.norm]})" if with_norm and outcome.norm else ""
-    return f"ε = {epsilon_text(outcome.epsilon or 0.0)}{norm}"
+def _radius_text(radius: Radius, with_norm: bool) -> str:
+    norm = f" ({NORM_NAMES[radius.norm]})" if with_norm and radius.norm else ""
+    return f"ε = {Radius(radius.epsilon).text}{norm}"
 
 
 def _distances(outcome: Outcome, norm: str) -> np.ndarray:
@@ -181,11 +215,11 @@ def queries(outcomes: list[Outcome]) -> Panel:
     """Return a figure of the mean of P(correct)ⁿ against n: clean images, and the strongest attack at each radius."""
     legend: Legend = [("clean", figures.WORST_CASE)]
     chosen = [outcomes[0]]
-    radii = dict.fromkeys((o.norm, o.epsilon) for o in outcomes[1:] if o.epsilon is not None)
-    several = len({norm for norm, _ in radii}) > 1
+    radii = dict.fromkeys(outcome.radius for outcome in outcomes[1:] if outcome.radius)
+    several = len({radius.norm for radius in radii}) > 1
     for radius, colour in zip(radii, figures.strokes_for(list(map(str, radii))).values(), strict=True):
-        chosen.append(_strongest([o for o in outcomes[1:] if (o.norm, o.epsilon) == radius]))
-        legend.append((f"{chosen[-1].name} at {_radius_text(chosen[-1], several)}", colour))
+        chosen.append(_strongest([outcome for outcome in outcomes[1:] if outcome.radius == radius]))
+        legend.append((f"{chosen[-1].name} at {_radius_text(radius, several)}", colour))
     series = []
     for outcome, (_, stroke) in zip(chosen, legend, strict=True):
         most = min(outcome.judgement.draws or MAX_QUERIES, MAX_QUERIES)
@@ -198,38 +232,39 @@ def _strongest(outcomes: list[Outcome]) -> Outcome:
     return min(outcomes, key=lambda outcome: outcome.judgement.probability_correct.mean())
 
 
-def galleries(outcomes: list[Outcome], examples: Examples) -> list[dict[str, Any]]:
-    """Return images under the strongest attack at the largest radius of each norm.
+def galleries(outcomes: list[Outcome], class_names: list[str]) -> list[dict[str, Any]]:
+    """Return images under the strongest attack at the largest radius of each norm, those first that it flips.
 
     Add images under the strongest attack without a radius.
     """
-    groups = []
-    for norm in dict.fromkeys(o.norm for o in outcomes[1:] if o.epsilon is not None):
-        of_norm = [o for o in outcomes[1:] if o.norm == norm and o.epsilon is not None]
-        largest = max(o.epsilon or 0.0 for o in of_norm)
-        groups.append([o for o in of_norm if o.epsilon == largest])
-    groups.append([o for o in outcomes[1:] if o.epsilon is None])
-    return [_gallery(outcomes[0], _strongest(group), examples) for group in groups if group]
+    clean, groups = outcomes[0].judgement.probability_correct, []
+    radii = dict.fromkeys(outcome.radius for outcome in outcomes[1:] if outcome.radius)
+    for norm in dict.fromkeys(radius.norm for radius in radii):
+        largest = max((radius for radius in radii if radius.norm == norm), key=lambda radius: radius.epsilon)
+        groups.append([outcome for outcome in outcomes[1:] if outcome.radius == largest])
+    groups.append([outcome for outcome in outcomes[1:] if not outcome.radius])
+    return [_gallery(clean, _strongest(group), class_names) for group in groups if group]
 
 
-def _gallery(clean: Outcome, outcome: Outcome, examples: Examples) -> dict[str, Any]:
-    before = clean.images
-    change = outcome.images - before
-    largest = float(np.abs(change).max())
+def _gallery(clean: np.ndarray, outcome: Outcome, class_names: list[str]) -> dict[str, Any]:
+    before, after = (images.astype(np.float32) for images in (outcome.originals, outcome.images))
+    change, probability = after - before, outcome.judgement.probability_correct
+    largest = float(np.abs(change).max()) if change.size else 0.0
     times = 0.5 / largest if largest else 1.0
     return {
         "attack": outcome.name,
-        "epsilon": None if outcome.epsilon is None else epsilon_text(outcome.epsilon),
+        "epsilon": outcome.radius and Radius(outcome.radius.epsilon).text,
         "times": f"{times:.2g}",
+        "flips": int(outcome.flips.sum()),
         "images": [
             {
-                "label": examples.class_names[int(examples.labels[i])],
+                "label": class_names[int(outcome.labels[place])],
                 "clean": figures.picture(before[i]),
-                "adversarial": figures.picture(outcome.images[i]),
+                "adversarial": figures.picture(after[i]),
                 "change": figures.picture(0.5 + times * change[i]),
-                "before": float(clean.judgement.probability_correct[i]),
-                "after": float(outcome.judgement.probability_correct[i]),
+                "before": float(clean[place]),
+                "after": float(probability[place]),
             }
-            for i in range(len(before))
+            for i, place in enumerate(outcome.shown)
         ],
     }

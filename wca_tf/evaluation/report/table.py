@@ -1,8 +1,12 @@
 """results.json as a table: the paper's protocol beside the adaptive attacks."""
 
 import html
+from collections.abc import Sequence
 from typing import Any
 
+from tabulate import tabulate
+
+from wca_tf.evaluation.report.sections import is_papers
 from wca_tf.gaussian.intervals import distance_text, percent
 
 COLUMNS = (
@@ -22,42 +26,55 @@ COLUMNS = (
 
 def attack_table(results: dict[str, Any]) -> str:
     """Return the table in plain text: a block per radius, percentages, with 95 % intervals."""
-    rows = table_rows(results)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([header(results), *lines])
+    return f"{header(results)}\n{rendered(table_rows(results))}"
 
 
 def table_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return the column heads, then a row for each attack and worst case. Columns without values are left out."""
+    papers = is_papers(results)
+
+    def kind(attack: dict[str, Any]) -> str:
+        return attack["config"]["kind"] if papers else ""
+
     rows = [COLUMNS, _row("clean", "", results["clean"])]
     several = len({worst["norm"] for worst in results["worst_case"]}) > 1
     for worst in results["worst_case"]:
         norm = f" ({worst['norm']})" if several else ""
         rows.append(_filled(f"epsilon {worst['epsilon']:.4g}{norm}"))
         rows += [
-            _row("  " + a["name"], a["config"]["kind"], a)
+            _row("  " + a["name"], kind(a), a)
             for a in results["attacks"]
             if (a["norm"], a["epsilon"]) == (worst["norm"], worst["epsilon"])
         ]
         queries = [percent(worst["n_query_accuracy"][n]) for n in ("10", "100")]
-        rows.append(_filled("  worst case", "per image", "", percent(worst["expected_accuracy"]), "", *queries))
+        rows.append(
+            _filled(
+                "  worst case", "per image" if papers else "", "", percent(worst["expected_accuracy"]), "", *queries
+            )
+        )
     without_radius = [attack for attack in results["attacks"] if attack["epsilon"] is None]
     if without_radius:
         rows.append(_filled("no radius"))
-        rows += [_row("  " + attack["name"], attack["config"]["kind"], attack) for attack in without_radius]
+        rows += [_row("  " + attack["name"], kind(attack), attack) for attack in without_radius]
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
     return [tuple(row[i] for i in shown) for row in rows]
 
 
-def html_table(rows: list[tuple[str, ...]], caption: str) -> str:
+def rendered(rows: Sequence[Sequence[str]], form: str = "plain") -> str:
+    """Return a table as text; the first row has the column heads.
+
+    Args:
+        rows: texts, as many in each row.
+        form: "plain" for a terminal, "html", or "pipe" for Markdown, whose cells must be escaped.
+    """
+    head, *body = rows
+    text = tabulate(body, head, form, disable_numparse=True, preserve_whitespace=True)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def html_table(rows: Sequence[Sequence[str]], caption: str) -> str:
     """Return a table in HTML, for a notebook; the first row has the column heads."""
-    first, *others = ([html.escape(cell) for cell in row] for row in rows)
-    head = "".join(f"<th>{cell}</th>" for cell in first)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in others)
-    return (
-        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    return rendered(rows, "html").replace("<table>", f"<table><caption>{html.escape(caption)}</caption>", 1)
 
 
 def _filled(*cells: str) -> tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""What an attacker who knows the draw leaves: `known_draws` of results.json, "one sampled net" in the literature."""
+
+from typing import Any
+
+import numpy as np
+
+from wca_tf.attacks.radii import Radius
+from wca_tf.evaluation.measures.criteria import STANDARD
+from wca_tf.evaluation.measures.fixed_draws import DRAWS, attack_fixed_draws
+from wca_tf.evaluation.measures.measure import Context, Measure
+from wca_tf.evaluation.measures.planted_examples import checked_radius, in_norm
+from wca_tf.evaluation.outcomes import Outcome
+from wca_tf.gaussian.intervals import design_effect_over_draws, mean_with_interval, with_interval
+from wca_tf.nets.targets import has_noise
+
+IMAGES = 100
+
+
+class KnownDraws(Measure):
+    """The accuracy of the net under each of 8 draws that the attack knows, on the first 100 images."""
+
+    name = "known_draws"
+
+    def key(self, context: Context) -> Any:
+        asked = context.config.known_draws or context.config.checklist
+        if not asked or not has_noise(context.target):
+            return None
+        trial_versions = in_norm(STANDARD, _radius(context).norm or "linf", 1).version
+        return {"attack": STANDARD, "radius": _radius(context).text, "version": trial_versions}
+
+    def measure(self, context: Context) -> Any:
+        found, radius = known_draws(context), _radius(context)
+        row: dict[str, Any] = {"attack": STANDARD, "norm": radius.norm, "epsilon": radius.epsilon, "accuracy": None}
+        if found:  # a draw can be known
+            hits = np.stack([outcome.judgement.probability_correct > 0.5 for outcome in found], axis=1)
+            row["accuracy"] = mean_with_interval(hits.mean(axis=1), design_effect_over_draws(hits, 1, True))
+            row |= {"images": len(hits), "draws": DRAWS}
+        return row
+
+    def lines(self, results: dict[str, Any]) -> list[str]:
+        row = results[self.name]
+        if row["accuracy"] is None:
+            return []
+        return [
+            f"{row['attack']} at epsilon {row['epsilon']:.4g} leaves {with_interval(row['accuracy'])} when it knows "
+            f"the draw: mean over {row['draws']} draws and {row['images']} images"
+        ]
+
+
+def known_draws(context: Context) -> list[Outcome]:
+    """Return the outcome of the checklist's standard attack under each known draw; empty where none can be known."""
+    radius, examples = _radius(context), context.examples.take(slice(0, IMAGES))
+    attack = in_norm(STANDARD, radius.norm or "linf", context.config.eot_samples)
+    records = context.records(KnownDraws.name)
+    return attack_fixed_draws(context.target, attack, radius.epsilon, examples, context.settings, records)
+
+
+def _radius(context: Context) -> Radius:
+    return checked_radius(context.config)
