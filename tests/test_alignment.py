@@ -25,7 +25,8 @@ from wca_tf.defences.wca.alignment import (
     pairwise_alignment_term,
 )
 from wca_tf.defences.wca.constraints import clip_singular_values, project_to_ball
-from wca_tf.defences.wca.net import FEATURES, WCANet
+from wca_tf.defences.wca.head import FEATURES
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.gaussian import covariance
 
 FORMS = [form for name, form in ALIGNMENTS.items() if name != "per_class"]
@@ -324,7 +325,7 @@ def test_options_survive_the_file(tmp_path):
     net.save(tmp_path / "net.keras")
     again = keras.models.load_model(tmp_path / "net.keras")
     assert isinstance(again, WCANet)
-    assert (again.alignment, again.alignment_weight, again.feature_length) == ("pairwise", 0.3, 10.0)
+    assert (again.alignment, again.alignment_weight, again.wca_head.feature_length) == ("pairwise", 0.3, 10.0)
     np.testing.assert_array_equal(again.noise_free_logits(images), net.noise_free_logits(images))
 
 

@@ -470,9 +470,10 @@ def test_square_calls_no_image_lost_for_the_luck_of_its_draws():
     batch = batch_of(images, np.zeros(400))
     attack = Square()
     lucky = score_images(target, target.features(images), batch, fold_in(make_seed(3), 1, 0), 50).p_correct == 0
-    held = tf.function(square._survive)(attack, target, images, batch, make_seed(3), tf.constant(0))
+    batch = batch._replace(units=square._units(attack, target, images, batch, make_seed(3)))
+    score = tf.function(square._score)(attack, target, images, batch, make_seed(3), tf.constant(0))
     assert 20 < np.sum(lucky) < 90
-    assert np.all(held.p_correct > attack.stop_at)
+    assert np.all(score.p_correct > attack.stop_at)
 
 
 def test_square_asks_no_more_about_images_that_are_lost():

@@ -147,7 +147,7 @@ def test_an_attack_costs_what_it_says(name):
     run(attack, target, images, np.zeros(3, np.int64))
     passes = attack.passes
     if name == "adaptive":  # one of its members is left out of a net without noise
-        passes = sum(each.passes for each in attack.rounds(target))
+        passes = sum(each.passes for each in attack.stages(target))
     assert counted.numpy() <= 3 * (passes + 2)
     if name not in ("cw", "n_pixel"):  # these end where they no longer fall, or have converged
         assert counted.numpy() >= 3 * passes

@@ -22,7 +22,7 @@ from wca_tf.defences.wca_official.net import WCAOfficialNet
 from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.runs.config import TrainConfig
 
-LAYERS = [layer for net in (WCANet, WCAOfficialNet) for layer in net.noise_layers.values()]
+LAYERS = [layer for net in (WCANet, WCAOfficialNet) for layer in net.head_class.noise_layers.values()]
 
 
 def smallest(name):

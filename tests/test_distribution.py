@@ -267,7 +267,8 @@ def test_a_killed_worker_ends_the_others_and_all_go_on_from_the_backup(root, tmp
         time.sleep(3)
     (other_code, other_out, _), (code, out, err) = finish(again)
     assert (other_code, code) == (0, 0), err[-3000:]
-    assert f"resuming after epoch {epoch} of 8" in out and other_out == ""
+    said = [line for line in other_out.splitlines() if not line.startswith("waiting for all 2 workers")]
+    assert f"resuming after epoch {epoch} of 8" in out and not said  # on a busy machine both wait
     whole, resumed = (load_model(path) for path in (ModelDirectory(tmp_path / "whole").last, directory.last))
     for one, other in zip(whole.variables, resumed.variables, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=4 * TOLERANCE, err_msg=one.path)

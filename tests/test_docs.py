@@ -16,7 +16,13 @@ from wca_tf.defences.tables import markdown_table
 KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")
 HOW_TO = tuple(f"docs/howto/add_a{what}.md" for what in ("_backbone", "_dataset", "_defence", "n_attack"))
 QUICK = ("docs/concepts.md", *HOW_TO)
-LONG = ("docs/howto/judge_a_defence.md", "docs/howto/train.md", "docs/howto/certify.md", "docs/tutorial.md")
+LONG = (
+    "docs/howto/own_net.md",
+    "docs/howto/judge_a_defence.md",
+    "docs/howto/train.md",
+    "docs/howto/certify.md",
+    "docs/tutorial.md",
+)
 
 
 def python_blocks(root, page):

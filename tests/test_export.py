@@ -253,8 +253,11 @@ def test_a_net_of_weights_that_are_not_finite_is_refused(tmp_path, part):
 
 
 def test_what_is_no_trained_net_is_refused(tmp_path):
-    with pytest.raises(InputError, match="expected a net that bin/train makes, received Sequential"):
-        wca_tf.export(keras.Sequential([keras.Input((8, 8, 1))]), tmp_path, **TOY)
+    with pytest.raises(InputError, match="expected a Keras model, received function"):
+        wca_tf.export(lambda images: images, tmp_path, **TOY)
+    plain = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
+    with pytest.raises(InputError, match="expected 4 class names"):
+        wca_tf.export(plain, tmp_path, **TOY)
     unbuilt = wca_tf.WCANet(convolution(), 3, 4)
     with pytest.raises(InputError, match="not been built"):
         wca_tf.export(unbuilt, tmp_path, **TOY)

@@ -91,6 +91,7 @@ def test_evaluation_reports_the_same_quantities_and_changes_no_trained_weight(co
     model = make_model(covariance)
     before = [weight.numpy() for weight in model.trainable_weights]
     expected = numpy_objective(model, images, labels)
+    expected["loss"] = expected["ce"]  # terms that depend on the weights alone would choose the last epoch
     report = model.evaluate(images, labels, batch_size=len(images), verbose=0, return_dict=True)
     assert report.keys() == expected.keys()
     for name, value in report.items():

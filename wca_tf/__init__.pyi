@@ -10,6 +10,7 @@ from .data.examples import Examples
 from .data.sources import load_examples
 from .defences import Defence, NetRequest, parse_defence
 from .defences.wca.hardening import harden
+from .defences.wca.head import WCAHead
 from .defences.wca.net import WCANet
 from .defences.wca.noise import AnisotropicNoise, IsotropicNoise
 from .evaluation.api import evaluate, evaluate_model_dir
@@ -56,6 +57,7 @@ __all__ = [
     "SampledTarget",
     "StochasticClassifier",
     "TrainConfig",
+    "WCAHead",
     "WCANet",
     "build_backbone",
     "compare_evaluations",

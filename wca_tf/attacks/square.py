@@ -49,7 +49,7 @@ class Square(BallAttack):
 
     @property
     def passes(self) -> int:
-        return self.queries
+        return self.queries + 2  # of the image and of the start, for the units of the bounded margin
 
     def perturb(self, target: Target, batch: Batch, epsilon: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         shape = batch.images.shape[1:]

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -53,12 +54,35 @@ def last_operation(model: keras.Model) -> Any:
     last: Any = model
     while getattr(last, "outputs", None):
         last, inputs = call_behind(last.outputs[0])
-        while _keeps_numbers(last):
+        while keeps_numbers(last):
             last, inputs = call_behind(inputs[0])
     return None if last is model else last
 
 
-def _keeps_numbers(layer: Any) -> bool:
+def layers_behind(model: keras.Model, layer: Any, output: int = 0) -> tuple[Any, list[Any]] | None:
+    """Return the input tensor of a layer, and the layers and operations between it and a model's output, in order.
+
+    The layer may be inside an inner model. The result is `None` where no chain of operations leads from the layer to
+    the output, or where the model has no graph of layers.
+    """
+    chain: list[Any] = []
+    outputs = getattr(model, "outputs", None)
+    if not outputs:
+        return None
+    tensor = outputs[output]
+    while True:
+        operation, inputs = call_behind(tensor)
+        if operation is layer:
+            return inputs[0], chain[::-1]
+        inner = getattr(operation, "outputs", None)
+        if not inner and len(inputs) != 1:
+            return None
+        if not inner:
+            chain.append(operation)
+        tensor = inner[0] if inner else inputs[0]
+
+
+def keeps_numbers(layer: Any) -> bool:
     """Return whether a layer or operation returns the numbers it is given."""
     names = ("Cast", "Flatten", "Identity", "Reshape")
     linear = isinstance(layer, keras.layers.Activation) and layer.activation is keras.activations.linear
@@ -120,6 +144,27 @@ def _as_called(operation: Any) -> Callable[..., Any]:
         return operation(*inputs, **arguments)
 
     return call
+
+
+def outermost_call() -> Callable[[], Any]:
+    """Return, inside the call of a layer, a weak reference to the layer or model whose call is the outermost.
+
+    In a training step it is the model that trains.
+    """
+    context = keras.src.backend.common.global_state.get_global_attribute("current_call_ctx")
+    return weakref.ref(context.entry_layer) if context else lambda: None
+
+
+def takes_training(layer: Any) -> bool:
+    """Return whether the `call` of a layer has the argument `training`; Keras tells no other layer that it trains."""
+    return "training" in inspect.signature(layer.call).parameters
+
+
+def has_activation(operation: Any, name: str) -> bool:
+    """Return whether a layer or operation is an activation of Keras, or has it."""
+    return operation.__class__.__name__.lower() == name or getattr(operation, "activation", None) is getattr(
+        keras.activations, name
+    )
 
 
 def operations_of(model: keras.Model) -> list[Any]:

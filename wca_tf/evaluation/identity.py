@@ -12,6 +12,7 @@ import numpy as np
 from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.nets.random_stream import STREAMS
 from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 3  # of evaluation.json and results.json
@@ -26,7 +27,6 @@ FORM: dict[str, Any] = {
     "has_noise": bool,
 }
 INTERNAL = ("attacks", "first", "class_names", "image_shape", "has_noise")  # keys of evaluation.json alone
-STREAMS = ("random_state", "seed_generator_state")  # weights that move with every call, and decide no number
 # Parts of the error message about a report directory that belongs to another evaluation.
 OTHER = {
     "model_dir": "another directory of a model",
@@ -51,6 +51,7 @@ def digest_of_net(model: keras.Model) -> str:
     architecture = json.dumps(_renamed(described, places), sort_keys=True, default=str)
     return files.sha256_of_arrays(
         np.frombuffer(architecture.encode(), np.uint8),
+        # A stream moves with every call, and decides no number.
         *(np.asarray(weight) for weight in model.weights if not weight.path.endswith(STREAMS)),
     )
 

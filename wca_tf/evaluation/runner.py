@@ -206,8 +206,10 @@ def evaluate_model(
         "authors_attack": "",
         "modules": [],
     }
-    target, report = _averaged(target, config), Path(report_dir)
-    return _evaluate(target, examples, config, report, belongs_to, described, model, quiet=quiet)
+    known, report = target.net.headed if target.net else None, Path(report_dir)
+    return _evaluate(
+        _averaged(target, config), examples, config, report, belongs_to, described, known or model, quiet=quiet
+    )
 
 
 def _evaluate(

@@ -4,19 +4,15 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import all_layers
-from wca_tf.core.options import MAX_WHOLE
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.gaussian_head import bottleneck_of, check_feature_dim
 from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant
-from wca_tf.nets.lipschitz_layers import AOLDense
 from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.targets import GaussianLogitsTarget
-
-DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covariance has fewer dimensions than classes
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -62,13 +58,7 @@ class BottleneckNet(StochasticClassifier):
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, num_classes, pixel_mean, pixel_std, seed, **kwargs)
-        if not isinstance(feature_dim, (int, np.integer)) or feature_dim > MAX_WHOLE:
-            raise InputError(f"expected feature_dim as a whole number up to {MAX_WHOLE:,}, received {feature_dim!r}")
-        if feature_dim < num_classes and feature_dim != DRAWN_DIM:
-            raise InputError(
-                f"expected feature_dim of at least the number of classes, {num_classes} (paper, section 4.1), or "
-                f"{DRAWN_DIM}, to draw it; received feature_dim={feature_dim}"
-            )
+        check_feature_dim(feature_dim, num_classes)
         for name, decay in (("weight_decay", weight_decay), ("backbone_decay", backbone_decay)):
             if not 0 <= decay < math.inf:
                 raise InputError(f"expected {name} of 0 or more, received {decay}")
@@ -82,11 +72,14 @@ class BottleneckNet(StochasticClassifier):
         self.backbone_decay = backbone_decay
         self.lipschitz_bottleneck = lipschitz_bottleneck
         self.temperature = temperature
-        dense = AOLDense if lipschitz_bottleneck else keras.layers.Dense
-        self.bottleneck = dense(feature_dim, activation=bottleneck_activation, dtype="float32", name="bottleneck")
-        self.noise = self.make_noise()
-        self.classifier = keras.layers.Dense(num_classes, dtype="float32", name="classifier")
+        self.make_layers()
         self.report_means()
+
+    def make_layers(self) -> None:
+        """Make the layers after the backbone: `bottleneck`, `noise` and `classifier`."""
+        self.bottleneck = bottleneck_of(self.feature_dim, self.bottleneck_activation, self.lipschitz_bottleneck)
+        self.noise = self.make_noise()
+        self.classifier = keras.layers.Dense(self.num_classes, dtype="float32", name="classifier")
 
     def make_noise(self) -> Any:
         """Return the layer that adds noise to the features; `None` for a net without noise."""
@@ -123,9 +116,13 @@ class BottleneckNet(StochasticClassifier):
 
     def with_backbone(self, backbone: keras.Model) -> "BottleneckNet":
         net = type(self)(backbone, **{key: value for key, value in self.get_config().items() if key != "backbone"})
-        net.bottleneck, net.noise, net.classifier = self.bottleneck, self.noise, self.classifier
+        net.share_layers(self)
         net.build(self.backbone.input_shape)
         return net
+
+    def share_layers(self, net: "BottleneckNet") -> None:
+        """Take the layers after the backbone of another net of this class."""
+        self.bottleneck, self.noise, self.classifier = net.bottleneck, net.noise, net.classifier
 
     @property
     def deterministic_layers(self) -> dict[str, keras.layers.Layer]:
@@ -157,11 +154,15 @@ class BottleneckNet(StochasticClassifier):
         Raises:
             InputError: a layer whose constant is not known, or that computes in less than float32; images of any size.
         """
-        constant = lipschitz_constant(self.backbone) * constant_of_layer(self.bottleneck) / min(self.pixel_std)
+        constant = self.bottleneck_lipschitz() * lipschitz_constant(self.backbone) / min(self.pixel_std)
         positions = self.backbone.output_shape[1:-1]  # maps of features are averaged over positions
         if None in positions:
             raise InputError(f"expected a backbone with images of one size, received features {positions}")
         return constant / math.sqrt(math.prod(positions))
+
+    def bottleneck_lipschitz(self) -> float:
+        """Return a Lipschitz constant of f from the backbone's features; raise InputError where none is known."""
+        return constant_of_layer(self.bottleneck)
 
     @property
     def logit_scale(self) -> tf.Tensor:

@@ -1,17 +1,18 @@
 """StochasticClassifier: the base class of every net that is trained here, whatever its defence."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import DIVERGED, InputError
 from wca_tf.core.keras_graph import check_called_without_training
 from wca_tf.distribution.model import DistributedModel
 from wca_tf.distribution.replicas import num_replicas, sum_over_replicas
+from wca_tf.nets.gaussian_head import FeatureNoise, check_num_classes
 from wca_tf.nets.loss_terms import LipschitzMargin, Ratio, Terms, flat, mean_over_rows
+from wca_tf.nets.losses import check_takes_logits
 from wca_tf.nets.pixels import channels_of, per_channel
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import AnyTarget
@@ -23,26 +24,13 @@ Adversary = Callable[
 ]
 
 
-class FeatureNoise(NamedTuple):
-    """Gaussian noise on the last features of a net.
-
-    Attributes:
-        scale_tril: L [D, D], of the covariance L Lᵀ.
-        covariance: the form of the covariance, as text.
-        rewarded: what training rewards noise along, as text.
-    """
-
-    scale_tril: np.ndarray
-    covariance: str
-    rewarded: str
-
-
 class StochasticClassifier(DistributedModel):
     """A classifier of images whose answers may be random: the interface for training, evaluation and export.
 
     A defence derives a class from it and defines `forward`. Where there is a net without the noise, it also defines
     `noise_free_logits`. `fit` minimises the loss given to `compile`, plus the means of `image_losses`, plus
-    `extra_losses`, less `rewards`. Labels are whole numbers [B] of any type.
+    `extra_losses`, less `rewards`. `val_loss` has neither of the last two, which depend on the weights alone: it is
+    the loss on data. Labels are whole numbers [B] of any type.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels].
@@ -74,8 +62,7 @@ class StochasticClassifier(DistributedModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
-        if not isinstance(num_classes, (int, np.integer)) or num_classes < 2:
-            raise InputError(f"expected 2 classes or more, received num_classes={num_classes!r}")
+        check_num_classes(num_classes)
         check_called_without_training(backbone)
         self.backbone = backbone
         self.num_classes = num_classes
@@ -215,6 +202,16 @@ class StochasticClassifier(DistributedModel):
         """Make the metrics that training reports; a defence calls this at the end of its `__init__`."""
         self.means = [keras.metrics.Mean(name=name) for name in ("ce", "accuracy", *self.extra_metrics)]
 
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *arguments: Any, **options: Any) -> None:
+        """Configure training, as Keras's `compile`; raise InputError for a loss that expects probabilities."""
+        check_takes_logits(loss)
+        super().compile(optimizer, loss, *arguments, **options)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:  # Keras's own refuses a class with its own `compile`
+        super().compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Make one training step; raise InvalidArgumentError, before any update, when the loss is NaN or Inf.
 
@@ -233,7 +230,7 @@ class StochasticClassifier(DistributedModel):
         with tf.GradientTape() as regulariser_tape:
             terms = Terms(of_images, self.extra_losses(), self.rewards())
             regulariser = terms.regulariser() / num_replicas()
-        values = self._measure(cross_entropy, state, logits, terms, labels)
+        values = self._measure(cross_entropy, state, logits, terms, labels, training=True)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled_loss, variables)
         for i, gradient in enumerate(regulariser_tape.gradient(regulariser, variables)):
@@ -245,14 +242,14 @@ class StochasticClassifier(DistributedModel):
         return self._report(values, images, labels, logits, sample_weight)
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Measure a batch as `train_step` does, without an update and without the adversary.
+        """Measure a batch as `train_step` does, without an update, the adversary, and the terms of weights alone.
 
         Metrics are weighted by `sample_weight`; rows of weight zero are ignored.
         """
         images, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         cross_entropy, state, logits = self._cross_entropy(images, labels, sample_weight, training=False)
         terms = Terms(self.image_losses(state), self.extra_losses(), self.rewards())
-        values = self._measure(cross_entropy, state, logits, terms, labels, sample_weight)
+        values = self._measure(cross_entropy, state, logits, terms, labels, sample_weight, training=False)
         return self._report(values, images, labels, logits, sample_weight)
 
     def _cross_entropy(
@@ -276,8 +273,10 @@ class StochasticClassifier(DistributedModel):
         terms: Terms,
         labels: tf.Tensor,
         weight: tf.Tensor | None = None,
+        *,
+        training: bool,
     ) -> dict[str, tf.Tensor]:
-        """Return every metric of the global batch, and its "weight".
+        """Return every metric of the global batch, and its "weight". Without `training`, the loss is that on data.
 
         Raises:
             InvalidArgumentError: the loss is NaN or Inf.
@@ -298,8 +297,9 @@ class StochasticClassifier(DistributedModel):
         values = {"weight": total[0], "ce": ce, "accuracy": accuracy, **terms.losses, **terms.rewards}
         values |= self.constants()
         values |= {name: tf.math.divide_no_nan(*pair) for name, pair in zip(ratios, pairs, strict=True)}
-        loss = sum([*terms.losses.values(), *(values[name] for name in terms.of_images)], ce)
-        loss = loss - sum(terms.rewards.values()) if terms.rewards else loss
+        of_weights = terms.losses.values() if training else ()
+        loss = sum([*of_weights, *(values[name] for name in terms.of_images)], ce)
+        loss = loss - sum(terms.rewards.values()) if terms.rewards and training else loss
         return {**values, "loss": tf.debugging.check_numerics(loss, f"{DIVERGED}: the loss")}
 
     def _report(

@@ -1,5 +1,6 @@
 """KerasNet: a Keras classifier probed once, for what it takes, what it returns, and what in it is random."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,12 @@ from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, probe_images
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.gaussian_head import recorded_calls
+from wca_tf.nets.headed_net import HeadedNet, headed_net
 from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.outputs import Outputs
 from wca_tf.nets.pixel_range import UNIT, PixelRange, better_range, check_range
+from wca_tf.nets.random_stream import STREAMS, RandomStream
 from wca_tf.nets.sampled_target import SampledTarget, in_float32
 from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, calls_agree
 
@@ -28,6 +32,7 @@ class KerasNet:
 
     Attributes:
         target: the net for attacks.
+        headed: the model as a net that ends in a head, if it does so and its features are not random.
         pixel_range: the pixels that the net gets.
         random_on, random_off: the names of its layers that are random, as far as Keras tells.
     """
@@ -43,6 +48,7 @@ class KerasNet:
     ) -> None:
         check_model(model)
         self.model, self.own, self.training = model, isinstance(model, StochasticClassifier), training
+        self.headed: HeadedNet | None = None
         self.output = output
         if self.own and pixel_range is not None:
             raise InputError("expected no pixel_range for a net of this package: it has pixel_mean and pixel_std")
@@ -52,33 +58,46 @@ class KerasNet:
         self.image_shape = _image_shape(model.backbone if self.own else model, image_shape)
         self.images = probe_images(self.image_shape)
         explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []
-        random = [layer.name for layer in _random_layers(model)]
-        self.random_on = [name for name in random if training or (training is None and name in explicit)]
+        random = {layer.name: isinstance(layer, RandomStream) for layer in _random_layers(model)}
+        self.random_on = [
+            name for name, always in random.items() if always or training or (training is None and name in explicit)
+        ]
         self.random_off = [name for name in random if name not in self.random_on]
+        before = [(stream, stream.numpy()) for stream in self._streams()]
+        self.target: AnyTarget = self._probed(outputs)
+        for stream, state in before:  # training goes on as if nobody had asked
+            stream.assign(state)
+        mark_checked(self.target, self.image_shape)
+        self.target.net = self
+
+    def _probed(self, outputs: str | None) -> AnyTarget:
+        """Return the target, after 16 calls and more on the probe."""
+        target: AnyTarget
         if self.own:
             self.outputs = "logits"
-            logits, target = self._following_seeds(model.logits), model.target()
+            logits, target = self._following_seeds(self.model.logits), self.model.target()
             known, self.random_on, self.random_off = True, [], []
         else:
-            if noise_layers_of(model) if isinstance(model, keras.Model) else ():
+            if noise_layers_of(self.model) if isinstance(self.model, keras.Model) else ():
                 raise InputError("expected layers of noise in a NoisyNet, which draws for them; found in another model")
-            found = Outputs(model, self._first_answer(), self._seeded_answer, outputs)
+            found = Outputs(self.model, self._first_answer(), self._seeded_answer, outputs)
             self.outputs, known, self._logits = found.text, found.known, found.logits
             net = in_float32(lambda images: self._logits(lambda: self.answer(images)))
             logits = self._following_seeds(lambda images, _: net(images))
             target = GaussianLogitsTarget(net, tf.identity, tf.zeros([found.num_classes, 1]))
+            if headed := headed_net(self.model, net, self.images, self.pixel_range):
+                target, known, self.headed = headed.target(), True, headed
         draws = self._moves_a_stream(lambda: target.logits(target.features(self.images), make_seed(0), 1))
         # A call without a seed would move the streams of the net: the check is of calls that follow seeds.
         alike = check_answers(SampledTarget(logits) if draws else target, self.images, known)
         if draws or not alike:
+            self.headed = None
             target = SampledTarget(logits, noise_free_logits=None if self.own else self._without_noise())
         if self.own and isinstance(target, SampledTarget):  # beside larger pixels its noise would vanish
             self._range_is_known = True
         if isinstance(target, SampledTarget) and not self.own and not self.random_on:
             self.random_on, self.random_off = ["some, in its own call"], []  # which ones cannot be known
-        mark_checked(target, self.image_shape)
-        target.net = self
-        self.target: AnyTarget = target
+        return target
 
     def answer(self, images: tf.Tensor, pixel_range: PixelRange | None = None, training: bool | None = None) -> Any:
         """Return the chosen output of the model for images in [0, 1], as the model has it."""
@@ -97,7 +116,7 @@ class KerasNet:
             "class": type(self.model).__name__ if isinstance(self.model, keras.Model) else "a function",
             "framework": "Keras" if isinstance(self.model, keras.Model) else "TensorFlow",
             "pixel_range": list(self.pixel_range),
-            "outputs": self.outputs,
+            "outputs": self.outputs + (f", Gaussian by {self.headed.head.name!r}" if self.headed else ""),
             "random_layers": {"on": self.random_on, "off": self.random_off},
             "note": self._range_note,
         }
@@ -111,7 +130,8 @@ class KerasNet:
         return self._range_note
 
     def _sums_of_weights(self) -> list[float]:
-        return [float(keras.ops.sum(keras.ops.cast(each, "float32"))) for each in getattr(self.model, "weights", ())]
+        weights = [each for each in getattr(self.model, "weights", ()) if keras.backend.is_float_dtype(each.dtype)]
+        return [float(keras.ops.sum(keras.ops.cast(each, "float32"))) for each in weights]  # no random stream
 
     def _advice(self, low: float, high: float) -> str:
         """Return what to do where pixels from `low` to `high` are those that the net wants."""
@@ -128,9 +148,10 @@ class KerasNet:
             return np.argmax(self.model.noise_free_logits(pixels), axis=1)
         without = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is not None
         self._set_streams(make_seed(0))
-        outputs = self._logits(
-            lambda: self.answer(to_float(tf.constant(images)), pixel_range, False if without else None)
-        )
+        with recorded_calls() if self.headed else contextlib.nullcontext():
+            outputs = self._logits(
+                lambda: self.answer(to_float(tf.constant(images)), pixel_range, False if without else None)
+            )
         return np.argmax(outputs, axis=1)
 
     def _first_answer(self) -> Any:
@@ -178,13 +199,25 @@ class KerasNet:
         return without if not self._moves_a_stream(call) and calls_agree(call, *PROBE_TOLERANCE) else None
 
     def _streams(self) -> list[Any]:
-        """Return the states of the model's random generators."""
-        return [each for each in getattr(self.model, "variables", ()) if each.path.endswith("seed_generator_state")]
+        """Return the states of the model's random generators; a net of this package gets seeds in place of its own."""
+        ends = STREAMS[-1:] if self.own else STREAMS
+        return [each for each in getattr(self.model, "variables", ()) if each.path.endswith(ends)]
+
+    def _states(self, seed: tf.Tensor) -> list[tuple[Any, tf.Tensor]]:
+        """Return the model's random generators with states that follow from the seed, each with other numbers."""
+        states = [(stream, fold_in(seed, number)) for number, stream in enumerate(self._streams())]
+        return [
+            (stream, state if stream.dtype == "int32" else tf.bitcast(state, tf.uint32)) for stream, state in states
+        ]
 
     def _set_streams(self, seed: tf.Tensor) -> None:
-        """Make the numbers of the model's random generators follow from a seed."""
-        for number, stream in enumerate(self._streams()):
-            stream.assign(tf.bitcast(fold_in(seed, number), tf.uint32))
+        for stream, state in self._states(seed):
+            stream.assign(state)
+
+    def stateless_logits(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Return logits [B, C] under one draw, without setting the states of the model's random generators."""
+        with keras.StatelessScope(state_mapping=self._states(seed)):
+            return self._logits(lambda: self.answer(images))
 
     def _following_seeds(
         self, logits: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -245,12 +278,13 @@ def _chosen(outputs: Any, net: KerasNet) -> Any:
 
 
 def _random_layers(model: Any) -> list[Any]:
-    """Return the layers of a Keras model that have a random generator of Keras's."""
+    """Return the layers of a Keras model that have a random generator of Keras's, or a stream of this package."""
     layers = all_layers(model) if isinstance(model, keras.Model) else []
     return [
         layer
         for layer in layers
-        if any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
+        if isinstance(layer, RandomStream)
+        or any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
         and not isinstance(layer, keras.Model)
         and getattr(layer, "rate", 1) != 0
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError, NonFiniteError
-from wca_tf.core.keras_graph import is_called_once, last_operation, operations_of, without_activation
+from wca_tf.core.keras_graph import has_activation, is_called_once, last_operation, operations_of, without_activation
 from wca_tf.nets.answers import SUM_OF_PROBABILITIES
 from wca_tf.nets.passes import count_raised
 
@@ -47,7 +47,7 @@ class Outputs:
         self._operations = operations_of(model) if isinstance(model, keras.Model) else []
         self._last = last_operation(model) if isinstance(model, keras.Model) else None
         linear = getattr(self._last, "activation", None) is keras.activations.linear
-        self.known = kind == "logits" or linear or (self._last is not None and _has(self._last, "relu"))
+        self.known = kind == "logits" or linear or (self._last is not None and has_activation(self._last, "relu"))
         values = self._values(outputs)
         self.num_classes = max(values.shape[1], 2)
         single = values.shape[1] == 1
@@ -115,7 +115,7 @@ class Outputs:
     def _last_with(self, name: str, values: np.ndarray) -> Any:
         """Return the last operation with an activation, without which the outputs are what the activation gets."""
         for operation in reversed(self._operations):
-            if not _has(operation, name):
+            if not has_activation(operation, name):
                 continue
             close = SAME_IN_HALF if getattr(operation, "compute_dtype", "") in ("float16", "bfloat16") else SAME
             try:
@@ -129,14 +129,7 @@ class Outputs:
         if np.allclose(tf.cast(self._call(), tf.float32), values, *SAME) or self._last is None:
             return None
         # Where no draw repeats, no two calls can be compared: the graph tells, if the operation is used once.
-        return self._last if _has(self._last, name) and is_called_once(self._last) else None
-
-
-def _has(operation: Any, name: str) -> bool:
-    """Return whether a layer or operation is an activation, or has it."""
-    return operation.__class__.__name__.lower() == name or getattr(operation, "activation", None) is getattr(
-        keras.activations, name
-    )
+        return self._last if has_activation(self._last, name) and is_called_once(self._last) else None
 
 
 def _saturating(operation: Any) -> str:

@@ -7,6 +7,9 @@ import tensorflow as tf
 
 from wca_tf.core.seeds import fold_in
 
+# The ends of the paths of weights that move with every draw: of this package, and of Keras's random generators.
+STREAMS = ("random_state", "seed_generator_state")
+
 
 class RandomStream(keras.layers.Layer):
     """A layer that gives a stream of int32[2] seeds. Its weight `random_state` is (seed, number of calls).

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from wca_tf.core import files
@@ -24,11 +25,14 @@ from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import make_seed
 from wca_tf.gaussian.class_probabilities import num_points
+from wca_tf.nets.adapter import adapt
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.targets import calls_agree
 from wca_tf.runs.model_dir import ModelDirectory, versions
 from wca_tf.serving import warm_up
+from wca_tf.serving.adapted_net import AdaptedNet
 from wca_tf.serving.config import MANIFEST, ExportConfig
+from wca_tf.serving.samplers import Exportable
 from wca_tf.serving.signatures import MAX_SAMPLES, Signatures
 from wca_tf.serving.versions import new_version
 
@@ -40,7 +44,7 @@ NOISE_POLICY = (
 
 
 def export(
-    model: StochasticClassifier,
+    model: keras.Model,
     export_dir: str | Path,
     *,
     image_shape: Sequence[int],
@@ -50,11 +54,12 @@ def export(
     config: Mapping[str, Any] | None = None,
     model_sha256: str | None = None,
     training_complete: bool | None = None,
+    **net_options: Any,
 ) -> Path:
     """Write a version of `model` below `export_dir`, complete or not at all.
 
     Args:
-        model: a built net, trained or restored; it stays as it is.
+        model: a built net, trained or restored, or any Keras classifier that `adapt` takes. It stays as it is.
         export_dir: the base directory that TF Serving watches; made when absent.
         image_shape: (H, W, channels) of the uint8 images to be served, channels 1 or 3.
         class_names: a name for each class, in the order of the logits; `None` for the numbers of the classes.
@@ -64,6 +69,8 @@ def export(
         config: for the manifest: the configuration of the training, as JSON values.
         model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
         training_complete: for the manifest: whether the training was complete; `None` where it is not known.
+        net_options: `pixel_range`, `outputs`, `output` and `training` of `adapt`, for other nets than those of this
+            package.
 
     Returns:
         `export_dir`/`version`.
@@ -72,16 +79,18 @@ def export(
         InputError: an argument is out of its range; weights are NaN or Inf; the version exists; another process is
             exporting to the same directory.
     """
-    if class_names is None:
-        class_names = tuple(map(str, range(model.num_classes)))
-    shape = _check(model, image_shape, class_names, version)
-    signatures = Signatures(model, shape, tuple(class_names), max_image_pixels)
-    _check_noise_follows_seed(model, shape)
+    shape = _check_shape(image_shape, version)
+    net = _known(model, shape, **net_options)
+    names = tuple(map(str, range(net.num_classes))) if class_names is None else tuple(class_names)
+    if len(names) != net.num_classes or not all(isinstance(name, str) for name in names):
+        raise InputError(f"expected {net.num_classes} class names, received {list(names)!r}")
+    signatures = Signatures(net, shape, names, max_image_pixels)
+    _check_noise_follows_seed(net, shape)
     manifest = {
         "schema": SCHEMA,
         "version": version,
         "image_shape": list(shape),
-        "class_names": list(class_names),
+        "class_names": list(names),
         "signatures": list(signatures.endpoints),
         **_describe_noise(signatures),
         "config": _json_values(config),
@@ -142,30 +151,36 @@ def export_model_dir(config: ExportConfig, modules: Iterable[str] = ()) -> Path:
     )
 
 
-def _check(
-    model: StochasticClassifier, image_shape: Sequence[int], class_names: Sequence[str], version: int
-) -> tuple[int, int, int]:
-    """Return the image shape as a tuple; raise InputError for arguments that are not valid."""
-    if not isinstance(model, StochasticClassifier):
-        raise InputError(f"expected a net that bin/train makes, received {type(model).__name__}")
-    if not model.has_noise_free_logits:
-        raise InputError(f"expected a net with noise_free_logits, received {type(model).__name__}")
-    if not model.built:
-        raise InputError("expected a trained model, received one that has not been built")
+def _check_shape(image_shape: Sequence[int], version: int) -> tuple[int, int, int]:
+    """Return the image shape as a tuple; raise InputError for a shape or a version that is not valid."""
     if type(version) is not int or version < 1:
         raise InputError(f"expected a version of 1 or more, received {version!r}")
     sizes = list(image_shape) if isinstance(image_shape, (list, tuple)) else []
     if len(sizes) != 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise InputError(f"expected image_shape (height, width, channels), received {image_shape!r}")
-    if image_shape[2] not in (1, 3):
-        raise InputError(f"expected images of 1 or 3 channels, received {image_shape[2]}")
-    if len(class_names) != model.num_classes or not all(isinstance(name, str) for name in class_names):
-        raise InputError(f"expected {model.num_classes} class names, received {list(class_names)!r}")
     height, width, channels = image_shape
+    if channels not in (1, 3):
+        raise InputError(f"expected images of 1 or 3 channels, received {channels}")
     return height, width, channels
 
 
-def _check_noise_follows_seed(model: StochasticClassifier, image_shape: tuple[int, int, int]) -> None:
+def _known(model: Any, image_shape: tuple[int, int, int], **net_options: Any) -> Exportable:
+    """Return the net to export; raise InputError where the model is none."""
+    if isinstance(model, keras.Model) and not isinstance(model, StochasticClassifier):
+        net = adapt(model, image_shape, **net_options).net
+        return net.headed or AdaptedNet(net)
+    if not isinstance(model, StochasticClassifier):
+        raise InputError(f"expected a Keras model, received {type(model).__name__}")
+    if net_options:
+        raise InputError(f"expected no {', '.join(net_options)} for a net of this package, which knows its pixels")
+    if not model.has_noise_free_logits:
+        raise InputError(f"expected a net with noise_free_logits, received {type(model).__name__}")
+    if not model.built:
+        raise InputError("expected a trained model, received one that has not been built")
+    return model
+
+
+def _check_noise_follows_seed(model: Exportable, image_shape: tuple[int, int, int]) -> None:
     """Raise InputError for a net with other noise, whose random state would be in the files."""
     images = tf.random.stateless_uniform([2, *image_shape], [0, 0])
     for logits in (model.noise_free_logits, functools.partial(model.logits, seed=make_seed(0))):

@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from wca_tf.core.errors import InputError
 from wca_tf.gaussian.class_probabilities import ClassProbabilities
-from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.headed_net import KnownNet
+from wca_tf.serving.adapted_net import AdaptedNet
 
+Exportable = KnownNet | AdaptedNet
 # The most numbers in one array of draws, 4 MB, unless a single draw for the batch has more.
 CHUNK = 2**20
 
@@ -53,7 +55,7 @@ class PassSampler:
 
     has_noise = True
 
-    def __init__(self, model: StochasticClassifier) -> None:
+    def __init__(self, model: Exportable) -> None:
         self._target = model.target()
         self.per_image_noise = self._target.per_image_noise
 
@@ -70,7 +72,7 @@ class PassSampler:
         return tf.debugging.check_numerics(logits, "the logits of a draw")[:, : tf.shape(images)[0]]
 
 
-def sampler_of(model: StochasticClassifier, image_shape: tuple[int, int, int]) -> GaussianSampler | PassSampler:
+def sampler_of(model: Exportable, image_shape: tuple[int, int, int]) -> GaussianSampler | PassSampler:
     """Return the sampler of a net; the net says whether its logits are Gaussian.
 
     Raises:

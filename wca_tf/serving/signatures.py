@@ -20,9 +20,8 @@ import tensorflow as tf
 
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.data.image_files import decode
-from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.serving.config import ExportConfig
-from wca_tf.serving.samplers import GaussianSampler, sampler_of
+from wca_tf.serving.samplers import Exportable, GaussianSampler, sampler_of
 
 MAX_SAMPLES = 10_000  # of `averaged`: in 95 of 100 answers the share of so many draws is within 0.01 of P
 
@@ -44,7 +43,7 @@ class Signatures:
 
     def __init__(
         self,
-        model: StochasticClassifier,
+        model: Exportable,
         image_shape: tuple[int, int, int],
         class_names: tuple[str, ...],
         max_image_pixels: int = ExportConfig.max_image_pixels,

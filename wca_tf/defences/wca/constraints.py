@@ -2,7 +2,8 @@
 
 w_i ← w_i / max(1, ‖w_i‖/γ). The singular values of Sigma are clipped, Sigma is rebuilt, and L is its Cholesky factor.
 The formulas of the appendix differ from this (docs/paper.md, Equations).
-The projections are callbacks of Keras's `fit`. They work under tf.distribute: every replica gets the assigned values.
+The projections are callbacks of Keras's `fit`, for any model with one `WCAHead`, whose weight_decay is 0 then. They
+work under tf.distribute: every replica gets the assigned values.
 """
 
 import math
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 
 from wca_tf.core.errors import DivergedError, InputError
+from wca_tf.nets.gaussian_head import GaussianHead, heads_of
 
 # The paper bounds Sigma only from above. Below this floor, float32 loses the Cholesky factor of Sigma.
 MIN_VARIANCE = 1e-4
@@ -41,8 +43,24 @@ def clip_singular_values(covariance: np.ndarray, smallest: float, largest: float
     return (left * np.clip(values, smallest, largest)) @ left.T
 
 
-class WeightNormConstraint(keras.callbacks.Callback):
-    """A callback that sets w_i ← w_i / max(1, ‖w_i‖/γ) after every batch.
+class HeadConstraint(keras.callbacks.Callback):
+    """A callback for a model with one head, its attribute `head`.
+
+    Raises:
+        InputError: in `set_model`, a model without a `WCAHead`, or with several.
+    """
+
+    head: GaussianHead
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        if len(heads := heads_of(model)) != 1:
+            raise InputError(f"expected a model with one WCAHead, to project its weights; received {len(heads)} heads")
+        [self.head] = heads
+
+
+class WeightNormConstraint(HeadConstraint):
+    """A callback that sets w_i ← w_i / max(1, ‖w_i‖/γ) after every batch, in a model with one `WCAHead`.
 
     Args:
         max_norm: γ, above 0.
@@ -55,14 +73,15 @@ class WeightNormConstraint(keras.callbacks.Callback):
         self.max_norm = max_norm
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        kernel = self.model.classifier.kernel
+        kernel = self.head.classifier.kernel
         kernel.assign(project_to_ball(kernel.numpy().astype(np.float64), self.max_norm))
 
 
-class CovarianceConstraint(keras.callbacks.Callback):
+class CovarianceConstraint(HeadConstraint):
     """A callback that clips the singular values of Sigma to [smallest, largest] after every batch.
 
-    L becomes the Cholesky factor of Sigma. `DivergedError` is raised when L has NaN or Inf.
+    It is for a model with one `WCAHead`. L becomes the Cholesky factor of Sigma. `DivergedError` is raised when L has
+    NaN or Inf.
 
     Args:
         largest: the largest variance of the noise in any direction, above `smallest`.
@@ -76,8 +95,8 @@ class CovarianceConstraint(keras.callbacks.Callback):
         self.smallest, self.largest = smallest, largest
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        scale_tril = self.model.noise.scale_tril.numpy().astype(np.float64)
+        scale_tril = self.head.noise.scale_tril.numpy().astype(np.float64)
         if not np.isfinite(scale_tril).all():  # before the loss of the next step shows it
             raise DivergedError("training diverged: the noise has NaN or Inf; try a smaller --learning_rate")
         clipped = clip_singular_values(scale_tril @ scale_tril.T, self.smallest, self.largest)
-        self.model.noise.assign_scale_tril(np.linalg.cholesky(clipped))
+        self.head.noise.assign_scale_tril(np.linalg.cholesky(clipped))

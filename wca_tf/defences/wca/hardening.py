@@ -11,6 +11,7 @@ from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.keras_graph import call_behind, check_called_without_training, without_activation
 from wca_tf.core.seeds import keras_seed
 from wca_tf.defences.wca.net import WCANet
+from wca_tf.defences.wca.noise import NOISE_LAYERS
 from wca_tf.nets.answers import probe_images
 from wca_tf.nets.bottleneck_net import BottleneckNet
 
@@ -46,7 +47,7 @@ def harden(
             takes. For a net that takes 0 to 255 they are (0.0,) and (1 / 255,).
 
     Returns:
-        A built net. Compile it with a loss from logits, and fine-tune it.
+        A built net that ends in a `WCAHead`, its `wca_head`. Compile it with a loss from logits, and fine-tune it.
 
     Raises:
         InputError: `model` is not such a classifier; a `.keras` file does not keep its layers; WCANet refuses an
@@ -56,7 +57,7 @@ def harden(
     check_called_without_training(model)
     _check_images(features.inputs[0])
     kernel, bias = _class_weights(model, head)
-    if covariance not in (known := ("none", *WCANet.noise_layers)):
+    if covariance not in (known := ("none", *NOISE_LAYERS)):
         raise InputError(f"expected covariance among {', '.join(known)}; received {covariance!r}")
     with keras_seed(seed):
         classes, backbone = len(bias) if num_classes is None else num_classes, _copy(features)

@@ -1,28 +1,16 @@
-"""WCANet: any Keras backbone, a bottleneck, learned noise, and a linear classifier trained to align with the noise."""
+"""WCANet: any Keras backbone with a `WCAHead`, and the metrics and options of bin/train."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from wca_tf.core.errors import InputError
-from wca_tf.defences.wca.alignment import ALIGNMENTS
-from wca_tf.defences.wca.noise import NOISE_LAYERS, GaussianFeatureNoise
+from wca_tf.defences.wca.head import WCAHead
 from wca_tf.gaussian import covariance, margins
 from wca_tf.nets.bottleneck_net import BottleneckNet
-from wca_tf.nets.classifier import FeatureNoise
+from wca_tf.nets.gaussian_head import FeatureNoise
 from wca_tf.nets.loss_terms import Ratio
 
-FEATURES = {"free": None, "normalised": 10.0}  # the length of f(x), if it has one
-# What each form of the alignment term rewards noise along.
-REWARDED = {
-    "per_class": "the classes’ weights",
-    "centred": "the classes’ weights less their mean",
-    "pairwise": "differences of the classes’ weights",
-    "pairwise_normalised": "differences of the classes’ weights, whatever their length",
-}
 NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")
 
 
@@ -32,7 +20,7 @@ class WCANet(BottleneckNet):
 
     `fit` minimises CE − Σ_i ln(w_iᵀ Sigma w_i) + weight_decay/2 (‖W‖² + ‖L‖²) (paper, Eq. 1, 3). CE is the loss given
     to `compile`; labels are whole numbers [B] of any type. Noise is drawn at test time too. The layers after the
-    backbone are float32 under every policy.
+    backbone, `wca_head`, are float32 under every policy.
 
     Args:
         backbone: a Keras model on normalised images [B, H, W, channels]; feature maps are averaged over positions.
@@ -56,7 +44,7 @@ class WCANet(BottleneckNet):
     """
 
     extra_metrics = ("penalty", *NOISE_METRICS)
-    noise_layers: Mapping[str, type[GaussianFeatureNoise]] = NOISE_LAYERS
+    head_class = WCAHead
 
     def __init__(
         self,
@@ -76,15 +64,10 @@ class WCANet(BottleneckNet):
         features: str = "free",
         **kwargs: Any,
     ) -> None:
-        for name, value, known in (("alignment", alignment, ALIGNMENTS), ("features", features, FEATURES)):
-            if value not in known:
-                raise InputError(f"expected {name} among {', '.join(known)}; received {value!r}")
-        if covariance not in self.noise_layers:
-            raise InputError(f"expected covariance among {', '.join(self.noise_layers)}; received {covariance!r}")
         self.covariance = covariance
         self.alignment = alignment
         self.alignment_weight = alignment_weight
-        self.feature_length = FEATURES[features]
+        self.feature_option = features
         super().__init__(
             backbone,
             num_classes,
@@ -101,37 +84,46 @@ class WCANet(BottleneckNet):
         for part in self.deterministic_layers.values():
             part.trainable = part.trainable and not noise_alone
 
-    def make_noise(self) -> GaussianFeatureNoise:
-        return self.noise_layers[self.covariance](seed=self.seed, name="noise")
+    def make_layers(self) -> None:
+        head = self.head_class(
+            self.num_classes,
+            self.feature_dim,
+            self.covariance,
+            alignment=self.alignment,
+            alignment_weight=self.alignment_weight,
+            weight_decay=self.weight_decay,
+            bottleneck_activation=self.bottleneck_activation,
+            features=self.feature_option,
+            seed=self.seed,
+            lipschitz_bottleneck=self.lipschitz_bottleneck,
+        )
+        self._take(head)
+
+    def share_layers(self, net: Any) -> None:
+        self._take(net.wca_head)
+
+    def _take(self, head: WCAHead) -> None:
+        """Take a head, after its layers: a .keras file has each of them where the net has it first."""
+        self.bottleneck, self.noise, self.classifier = head.bottleneck, head.noise, head.classifier
+        self.wca_head = head
 
     @property
     def logit_scale(self) -> tf.Tensor:
         """A [C, D]; the covariance of the logits is K = A Aᵀ."""
-        return covariance.logit_scale(tf.transpose(self.class_weights), self.noise.scale_tril)
+        return self.wca_head.logit_scale / self.temperature
 
     def squared_norm(self) -> tf.Tensor:
         """Return ‖W‖² + ‖L‖², which weight decay penalises."""
-        return super().squared_norm() + self.noise.squared_norm()
+        return self.wca_head.squared_norm()
 
     def rewards(self) -> dict[str, tf.Tensor]:
-        """Return the alignment term (paper, Eq. 3), or the chosen form of it, times its weight."""
-        kernel = tf.convert_to_tensor(self.classifier.kernel)
-        if self.alignment == "per_class":
-            term = self.noise.alignment_term(kernel)
-        else:
-            term = ALIGNMENTS[self.alignment](kernel, self.noise.scale_tril)
-        return {"alignment": self.alignment_weight * term}
+        return {"alignment": self.wca_head.reward()}
 
     def normalised_features(self, normalised: tf.Tensor, training: bool = False) -> tf.Tensor:
-        features = super().normalised_features(normalised, training)
-        if self.feature_length is None:
-            return features
-        return self.feature_length * tf.math.l2_normalize(features, axis=1)
+        return self.wca_head.features(self.pooled(normalised, training))
 
-    def lipschitz(self) -> float:
-        if self.feature_length is not None:
-            raise InputError("expected free features: those scaled to one length have no known Lipschitz constant")
-        return super().lipschitz()
+    def bottleneck_lipschitz(self) -> float:
+        return self.wca_head.lipschitz()
 
     def ratios(self, state: Any, labels: tf.Tensor, weight: tf.Tensor) -> dict[str, Ratio]:
         """Return noise_to_margin: the deviation of h_y − h_j over the noise-free margin |mu_y − mu_j|.
@@ -145,11 +137,10 @@ class WCANet(BottleneckNet):
         """Return the share of the logits' variance that cancels in all differences of logits."""
         return {"common_noise_share": covariance.common_noise_share(self.logit_scale)}
 
-    def feature_noise(self) -> FeatureNoise:
-        scale_tril = np.asarray(self.noise.scale_tril, np.float64)
-        return FeatureNoise(scale_tril, self.covariance, REWARDED[self.alignment])
+    def feature_noise(self) -> FeatureNoise | None:
+        return self.wca_head.feature_noise()
 
     def get_config(self) -> dict[str, Any]:
         names = ("covariance", "noise_alone", "alignment", "alignment_weight")
-        features = next(name for name, length in FEATURES.items() if length == self.feature_length)
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}, "features": features}
+        config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {**config, "features": self.feature_option}

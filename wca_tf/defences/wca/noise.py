@@ -1,6 +1,7 @@
 """Keras layers that add learned Gaussian noise to features, in training and at test time alike."""
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -9,9 +10,28 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.keras_graph import outermost_call
 from wca_tf.defences.wca import alignment, covariance
 from wca_tf.distribution.replicas import first_row, num_replicas
 from wca_tf.nets.random_stream import RandomStream
+
+
+class _Unaligned(keras.regularizers.Regularizer):
+    """A term of 0 that warns once where Keras's own training step asks for it: no other term aligns the noise then."""
+
+    def __init__(self, noise: "GaussianFeatureNoise") -> None:
+        self.noise = noise
+
+    def __call__(self, weight: tf.Tensor) -> tf.Tensor:
+        model = self.noise.trained_by()
+        if not self.noise.is_aligned and getattr(type(model), "train_step", None) is keras.Model.train_step:
+            self.noise.is_aligned = True
+            warnings.warn(
+                f"no term of the loss aligns the noise of {self.noise.name!r} with the classifier's weights: "
+                "wca_tf.WCAHead(num_classes) has this term, or subtract alignment_term(weights) from the loss",
+                stacklevel=2,
+            )
+        return tf.zeros([])
 
 
 class GaussianFeatureNoise(RandomStream):
@@ -19,7 +39,8 @@ class GaussianFeatureNoise(RandomStream):
 
     Sigma = L Lᵀ is learned (paper, section 3). The layer is the base of `AnisotropicNoise` and `IsotropicNoise`. It
     computes in float32 under every precision policy. The random stream is the weight `random_state` (seed, number of
-    calls), so that a saved layer continues it.
+    calls), so that a saved layer continues it. Nothing trains the noise along the classifier's weights but a loss with
+    `alignment_term`: the layer warns once where a model is fitted without. `WCAHead` has the whole loss.
 
     Args:
         seed: whole number that starts the random stream.
@@ -29,22 +50,32 @@ class GaussianFeatureNoise(RandomStream):
         features: [B, D], any float type. Under tf.distribute every replica has the same number of rows, and gets its
             rows of the global batch's noise.
         seed: optional int32[2]. When it is given, it alone decides the noise, and the stream does not advance.
+        training: whether the model trains; the noise is the same.
     """
+
+    is_aligned = False  # whether a loss has asked for `alignment_term`
 
     def __init__(self, seed: int = 0, initial_scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(seed, **{**kwargs, "dtype": "float32", "autocast": False})
         if not covariance.MIN_SCALE < initial_scale < math.inf:
             raise InputError(f"expected initial_scale above {covariance.MIN_SCALE}, received {initial_scale}")
         self.initial_scale = initial_scale
+        self.regularizer: keras.regularizers.Regularizer = _Unaligned(self)
+        self.trained_by: Any = lambda: None  # the model that trains, in its training step
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        initial = self._initial_vector(int((input_shape or (0,))[-1] or 0))
+        with tf.init_scope():  # Keras may build a layer in a graph of its own, which is gone when the weight is made
+            initial = self._initial_vector(int((input_shape or (0,))[-1] or 0))
         self.scale_vector = self.add_weight(
-            name="scale_vector", shape=initial.shape, initializer=lambda shape, dtype: tf.cast(initial, dtype)
+            name="scale_vector",
+            shape=initial.shape,
+            initializer=lambda shape, dtype: tf.cast(initial, dtype),
+            regularizer=self.regularizer,
         )
         super().build()
 
-    def call(self, features: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+    def call(self, features: tf.Tensor, seed: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
+        self.trained_by = outermost_call() if training else lambda: None
         features = tf.cast(features, tf.float32)
         seed = self.next_seed() if seed is None else seed
         return features + self._draws(tf.shape(features)[0], seed)
@@ -64,6 +95,7 @@ class GaussianFeatureNoise(RandomStream):
 
     def alignment_term(self, class_weights: tf.Tensor) -> tf.Tensor:
         """Return L_WCA of `class_weights` [D, C] and this noise, a scalar (paper, Eq. 3)."""
+        self.is_aligned = True
         return alignment.alignment_term(class_weights, self.scale_tril)
 
     def squared_norm(self) -> tf.Tensor:

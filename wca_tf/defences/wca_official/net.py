@@ -3,13 +3,14 @@
 import keras
 import tensorflow as tf
 
+from wca_tf.defences.wca.head import WCAHead
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, OfficialIsotropicNoise
 
 
 @keras.saving.register_keras_serializable("wca_tf")
-class WCAOfficialNet(WCANet):
-    """A `WCANet` with the authors' noise and alignment term. The penalty includes the bias."""
+class WCAOfficialHead(WCAHead):
+    """A `WCAHead` with the authors' noise and alignment term. The penalty includes the bias."""
 
     noise_layers = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}
 
@@ -17,3 +18,10 @@ class WCAOfficialNet(WCANet):
         """Return ‖W‖² + ‖b‖² + ‖L‖²; for isotropic noise, the raw σ takes the place of L."""
         kernel, bias = (tf.reduce_sum(tf.square(each)) for each in (self.classifier.kernel, self.classifier.bias))
         return kernel + bias + self.noise.squared_norm()
+
+
+@keras.saving.register_keras_serializable("wca_tf")
+class WCAOfficialNet(WCANet):
+    """A `WCANet` that ends in a `WCAOfficialHead`."""
+
+    head_class = WCAOfficialHead

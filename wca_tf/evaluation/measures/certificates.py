@@ -35,7 +35,7 @@ from wca_tf.gaussian.certificates import (
     union_certificate,
 )
 from wca_tf.gaussian.intervals import Number, mean_with_interval, percent
-from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.headed_net import KnownNet
 from wca_tf.nets.judge import QUERIES, Judgement
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -63,8 +63,10 @@ class Certificates(Measure):
         return {"radii": radii, "draws": draws_of(context), "attacks": context.attacks_key()}
 
     def check(self, context: Context) -> None:
-        if not isinstance(context.model, StochasticClassifier):
-            raise InputError("expected a net of this package to certify, of --model_dir; received another")
+        if not isinstance(context.model, KnownNet):
+            raise InputError(
+                "expected a net to certify of --model_dir, or one that ends in a wca_tf.WCAHead; received another"
+            )
         if context.model.input_deviation is not None:
             if context.config.average_draws > 1:
                 raise InputError("expected --average_draws=1 with --defence=smoothing: the vote is of single draws")
@@ -127,7 +129,7 @@ class Head:
     lipschitz: float
 
     @classmethod
-    def of(cls, target: GaussianLogitsTarget, model: StochasticClassifier, examples: Examples, step: int) -> "Head":
+    def of(cls, target: GaussianLogitsTarget, model: KnownNet, examples: Examples, step: int) -> "Head":
         """Return the head of a net that a target judges, and the logits of all images, `step` images at a time."""
         with _without_tensor_float_32():
             logits = [

@@ -14,7 +14,8 @@ from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.evaluation.report.sections import Panel, ReportSection
 from wca_tf.gaussian import covariance, margins
 from wca_tf.gaussian.intervals import percent
-from wca_tf.nets.classifier import FeatureNoise, StochasticClassifier
+from wca_tf.nets.gaussian_head import FeatureNoise
+from wca_tf.nets.headed_net import KnownNet
 
 IMAGES_AT_A_TIME = 100
 DIGITS = 5  # of numbers that are only drawn
@@ -31,7 +32,7 @@ class Noise(Measure):
 
     def key(self, context: Context) -> Any:
         model = context.model
-        return {} if isinstance(model, StochasticClassifier) and model.feature_noise() is not None else None
+        return {} if isinstance(model, KnownNet) and model.feature_noise() is not None else None
 
     def measure(self, context: Context) -> Any:
         model, draws = context.model, context.config.average_draws
@@ -137,7 +138,7 @@ def _short(values: np.ndarray) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def _noise_to_margin(model: StochasticClassifier, examples: Examples, scale: np.ndarray) -> float:
+def _noise_to_margin(model: KnownNet, examples: Examples, scale: np.ndarray) -> float:
     """Return the mean deviation of the label's lead over the nearest other class, over the mean size of that lead."""
     sums = np.zeros(2)
     for first in range(0, len(examples), IMAGES_AT_A_TIME):
