@@ -68,7 +68,7 @@ def values(results):
 def test_results_have_exactly_the_documented_keys(report):
     results = read_strictly(report[1] / "results.json")
     documented = {"schema", "model_dir", "dataset", "split", "num_examples", "seed", "versions", "seconds", "clean"}
-    documented |= {"attacks", "worst_case", "noise", "noise_off", "conventions"}
+    documented |= {"attacks", "worst_case", "conventions", "noise", "noise_off"}
     assert set(results) == documented | {"config", "model", "images_sha256", "training", "authors_attack", "modules"}
     assert set(results["clean"]) == NUMBERS | {"probability_error"}
     for attack in results["attacks"]:

@@ -16,7 +16,7 @@ from wca_tf.defences import defence_names, parse_defence
 from wca_tf.experiments import flag_files
 from wca_tf.experiments.flag_files import VARIANTS
 from wca_tf.experiments.settings import train_changes
-from wca_tf.experiments.variants import PAPER, RIVAL_OPTIONS
+from wca_tf.experiments.variants import BASELINE_OPTIONS, PAPER
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import new_model
 
@@ -72,7 +72,7 @@ def test_every_other_defence_has_a_flag_file_with_adversarial_training(root):
     found = parsed_files(root, root / "configs" / "defences")
     assert found.keys() == set(defence_names()) - {"none", "wca", "wca_official"}
     for name, config in found.items():
-        measured = parse_defence(name + RIVAL_OPTIONS.get(name, ""))  # the options of the experiment "defences"
+        measured = parse_defence(name + BASELINE_OPTIONS.get(name, ""))  # the options of the experiment "defences"
         assert config.parsed_defence == measured and config.adversarial == "at"
 
 

@@ -16,7 +16,7 @@ def test_the_python_in_the_readme_runs(readme):
     model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
     names = {"model": model, "images": rng.random((4, 8, 8, 1), np.float32), "labels": rng.integers(0, 3, 4)}
     exec(code, names)
-    [worst] = names["report"].worst_case
+    [worst] = names["report"]["worst_case"]
     assert worst["epsilon"] == 8 / 255
     assert {row["name"] for row in names["report"]["attacks"]} == {"fgsm", "adaptive"}
 

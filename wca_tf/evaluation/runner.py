@@ -207,8 +207,9 @@ def evaluate_model(
         "modules": [],
     }
     known, report = target.net.headed if target.net else None, Path(report_dir)
-    target = _averaged(target, config)
-    return _evaluate(target, examples, config, report, belongs_to, described, known or model, quiet=quiet)
+    return _evaluate(
+        _averaged(target, config), examples, config, report, belongs_to, described, known or model, quiet=quiet
+    )
 
 
 def _evaluate(

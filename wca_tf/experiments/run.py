@@ -15,6 +15,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.runner import evaluate
+from wca_tf.evaluation.worst_case import worst_case
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.budgets import BUDGETS, Budget
 from wca_tf.experiments.config import ReproduceConfig
@@ -59,7 +60,8 @@ class Evaluated:
 
     def worst_judgement(self, attacks: list[str], epsilon: float, norm: str = "linf") -> Judgement:
         """Return the judgement of each image in the worst case over these attacks in a ball and the clean image."""
-        return self.results.worst_case(attacks, Radius(epsilon, norm))
+        at = [each for each in self.results.attacks if each.radius == Radius(epsilon, norm) and each.name in attacks]
+        return worst_case([self.results.clean, *at])
 
     def judgement(self, attack: str, epsilon: float) -> Judgement:
         """Return the judgement of each image under an attack as written, at a radius."""

@@ -109,7 +109,7 @@ class GaussianHead(keras.layers.Layer):
         raise InputError(f"expected a head with a known Lipschitz constant, received {type(self).__name__}")
 
     def feature_noise(self) -> FeatureNoise | None:
-        """Return the Gaussian noise on the features, as reports show it; `None` where it is not shown."""
+        """Return the noise as reports show it; `None` for noise that no report shows."""
         return None
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -100,7 +100,7 @@ class HeadedNet:
         return (high - low) * self.head.lipschitz() * lipschitz_constant(keras.Model(self.model.inputs, found[0]))
 
     def feature_noise(self) -> FeatureNoise | None:
-        """Return the noise on the head's features, as reports show it."""
+        """Return the noise of the head, as `StochasticClassifier.feature_noise`."""
         return self.head.feature_noise()
 
 

@@ -33,6 +33,13 @@ REWARDED = {
     "pairwise_normalised": "differences of the classes’ weights, whatever their length",
 }
 FEATURES = {"free": None, "normalised": 10.0}  # the length of f(x), if it has one
+# What each form of the alignment term rewards noise along.
+REWARDED = {
+    "per_class": "the classes’ weights",
+    "centred": "the classes’ weights less their mean",
+    "pairwise": "differences of the classes’ weights",
+    "pairwise_normalised": "differences of the classes’ weights, whatever their length",
+}
 
 
 class _Term(keras.regularizers.Regularizer):

@@ -137,7 +137,7 @@ class WCANet(BottleneckNet):
         """Return the share of the logits' variance that cancels in all differences of logits."""
         return {"common_noise_share": covariance.common_noise_share(self.logit_scale)}
 
-    def feature_noise(self) -> FeatureNoise:
+    def feature_noise(self) -> FeatureNoise | None:
         return self.wca_head.feature_noise()
 
     def get_config(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def rendered(rows: Sequence[Sequence[str]], form: str = "plain") -> str:
         rows: texts, as many in each row.
         form: "plain" for a terminal, "html", or "pipe" for Markdown, whose cells must be escaped.
     """
-    head, *body = rows
+    head, body = ((), rows) if form == "plain" else (rows[0], rows[1:])  # heads of a plain table would be padded
     text = tabulate(body, head, form, disable_numparse=True, preserve_whitespace=True)
     return "\n".join(line.rstrip() for line in text.splitlines())
 
