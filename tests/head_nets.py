@@ -44,7 +44,7 @@ def nested(*after):
     return keras.Sequential([keras.Input(SHAPE), functional(), *after])
 
 
-@keras.saving.register_keras_serializable("tests")
+@keras.saving.register_keras_serializable("head_nets")
 class Subclassed(keras.Model):
     """A model whose call passes nothing on: Keras tells the head that the model trains."""
 
