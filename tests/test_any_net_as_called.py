@@ -156,3 +156,15 @@ def test_a_model_that_gets_other_layers_is_adapted_anew():
     np.testing.assert_allclose(adapted(model, SHAPE).features(images), model(images), atol=1e-5)
     model.layers[1].activation = ops.tanh
     np.testing.assert_allclose(adapted(model, SHAPE).features(images), model(images), atol=1e-5)
+
+
+def test_equal_largest_logits_are_counted_in_the_first_line(capsys):
+    model, (images, labels) = functional_of(dense(), ops.round), some_images()
+    logits = np.sort(model(images), axis=1)
+    ties = int(np.sum(logits[:, -1] == logits[:, -2]))
+    report = wca_tf.evaluate(model, images, labels, attacks="fgsm", epsilons=0.01)
+    line = f"{ties} images with equal largest logits count as wrong, whichever class comes first"
+    assert ties > 0 and line in capsys.readouterr().out.splitlines()[0]
+    owners = np.mean(np.argmax(model(images), axis=1) == labels)
+    told = report["clean"]["accuracy"]["value"]
+    assert owners - ties / IMAGES <= told <= owners

@@ -88,7 +88,8 @@ class Evaluation(Mapping[str, Any]):
         of_all = [self.clean, *self.attacks]
         head = {name: value for name, value in self.described.items() if name not in INTERNAL}
         if head.get("net"):
-            head["net"] = {**head["net"], "raised_probabilities": sum(outcome.raised for outcome in of_all)}
+            raised = sum(outcome.raised for outcome in of_all)
+            head["net"] = {**head["net"], "raised_probabilities": raised, "ties": self._ties()}
         error = float(self.clean.judgement.probability_error.max())
         return {
             **head,
@@ -99,6 +100,10 @@ class Evaluation(Mapping[str, Any]):
             **({"conventions": self._convention_rows()} if self.described["has_noise"] and self.radii else {}),
             **{name: record.value for name, record in self.measured.items()},
         }
+
+    def _ties(self) -> int:
+        """Return how many clean images have equal largest logits, in a net without noise: they count as wrong."""
+        return 0 if self.described["has_noise"] else int((self.clean.judgement.z_margin == 0).sum())
 
     def _convention_rows(self) -> list[dict[str, Any]]:
         return [

@@ -105,8 +105,10 @@ def net_text(results: dict[str, Any]) -> str:
     images = f"{results['num_examples']} images"
     if results["dataset"] != name:
         images += f" of {results['dataset']}"
-    note = f". {net['note']}" if net["note"] else ""
-    return f"{name} ({net['class']}, {net['framework']}) on {images}: {'; '.join(parts)}{note}"
+    notes = [net["note"]] if net["note"] else []
+    if net["ties"]:
+        notes.append(f"{net['ties']} images with equal largest logits count as wrong, whichever class comes first")
+    return ". ".join([f"{name} ({net['class']}, {net['framework']}) on {images}: {'; '.join(parts)}", *notes])
 
 
 def _row(name: str, kind: str, numbers: dict[str, Any]) -> tuple[str, ...]:
