@@ -109,9 +109,18 @@ def test_probabilities_of_hits_are_rounded_before_they_count():
     hits = np.random.default_rng(0).random((5, 200))
     zeros = np.zeros(5)
     stored = as_stored(Judgement(zeros > 0, zeros, hits.mean(axis=1), zeros, zeros, hits, np.arange(5)))
-    np.testing.assert_array_equal(stored.hits, hits.astype(np.float16))
+    np.testing.assert_array_equal(stored.hits, 1 - (1 - hits).astype(np.float16).astype(np.float64))
     np.testing.assert_array_equal(stored.probability_correct, stored.hits.mean(axis=1))
     assert np.abs(stored.probability_correct - hits.mean(axis=1)).max() < 1e-4
+
+
+@pytest.mark.parametrize("p", [0.9998, 0.9999, 0.997, 0.5])
+def test_probabilities_near_one_keep_their_chance_over_a_hundred_queries(p):
+    """As float16 themselves, 0.9998 and 0.9999 would be 1."""
+    hits, zeros = np.full((3, 200), p), np.zeros(3)
+    stored = as_stored(Judgement(zeros > 0, zeros, hits.mean(axis=1), zeros, zeros, hits, np.arange(3)))
+    np.testing.assert_allclose(stored.n_query_probability(100), p**100, atol=1e-3)
+    np.testing.assert_array_equal(as_stored(stored).hits, stored.hits)
 
 
 def test_the_images_that_are_kept_are_the_first_that_flip(report):

@@ -1,4 +1,4 @@
-"""What an attack left of each image, in memory and on disk. All numbers are made from these records."""
+"""The outcome of an attack: what it left of each image, in memory and on disk. All numbers are made from it."""
 
 import dataclasses
 import hashlib
@@ -148,13 +148,13 @@ def record_path(directory: Path, name: str, radius: Radius | None) -> Path:
 def save_outcome(outcome: Outcome, directory: Path) -> None:
     """Write the record of an attack, for the images that it has attacked so far.
 
-    Hits are stored as bits, probabilities of hits as float16: no hit has more digits; see `as_stored`.
+    Hits are stored as bits. In place of probabilities of hits, those of misses are stored, as float16: see `as_stored`.
     """
     described = {name: getattr(outcome, name) for name in ("name", "config", "seconds", "raised")}
     described["radius"] = outcome.radius and outcome.radius.text
     judged = {f.name: getattr(outcome.judgement, f.name) for f in dataclasses.fields(Judgement)}
     hits = judged.pop("hits")
-    packed = np.packbits(hits, axis=1) if hits.dtype == bool else hits.astype(np.float16)
+    packed = np.packbits(hits, axis=1) if hits.dtype == bool else (1 - hits).astype(np.float16)
     arrays: dict[str, Any] = {
         "described": np.array(json.dumps(described)),
         **{name: getattr(outcome, name) for name in PER_IMAGE + SHOWN},
@@ -189,7 +189,7 @@ def load_outcome(
             return None  # it may lack fields that records have today
         hits, draws = arrays.pop("hits"), int(arrays.pop("draws"))
         bits = hits.dtype == np.uint8
-        unpacked = np.unpackbits(hits, axis=1, count=draws).astype(bool) if bits else hits.astype(np.float64)
+        unpacked = np.unpackbits(hits, axis=1, count=draws).astype(bool) if bits else 1 - hits.astype(np.float64)
         judged = {key: arrays.pop(key) for key in list(arrays) if key.startswith("judgement_")}
         fields = {key.removeprefix("judgement_"): values for key, values in judged.items()}
         norm = described["config"].get("norm")
@@ -204,9 +204,10 @@ def load_outcome(
 def as_stored(judgement: Judgement) -> Judgement:
     """Return the judgement as its record keeps it, so that a resumed evaluation has the same numbers as another.
 
-    Where a draw gives the probability of a hit, not a hit, it has the 11 bits of float16.
+    Where a draw gives the probability of a hit, not a hit, that of a miss has the 11 bits of float16. So probabilities
+    near 1 keep their digits: rounded themselves, 0.9998 would be 1, and P¹⁰⁰ two points too high.
     """
     if judgement.hits.dtype == bool:
         return judgement
-    hits = judgement.hits.astype(np.float16).astype(np.float64)
+    hits = 1 - (1 - judgement.hits).astype(np.float16).astype(np.float64)
     return dataclasses.replace(judgement, hits=hits, probability_correct=hits.mean(axis=1))

@@ -1,4 +1,4 @@
-"""What an evaluation has to run: the attacks that its directory lists, those that are asked for, and what is done."""
+"""The plan of an evaluation: the attacks that its directory lists, those that are asked for, and what is done."""
 
 import contextlib
 import dataclasses

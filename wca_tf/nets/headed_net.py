@@ -24,7 +24,7 @@ SAME = 1e-5  # relative and absolute: what float32 makes of a Rescaling
 
 
 class HeadedNet:
-    """What reports, certificates and exports ask of a net, for a Keras model that ends in a head.
+    """The interface for reports, certificates and exports, of a Keras model that ends in a head.
 
     Args:
         model: the model.

@@ -1,4 +1,4 @@
-"""What an attacker who knows the draw leaves: `known_draws` of results.json, "one sampled net" in the literature."""
+"""The attacker who knows the draw: `known_draws` of results.json, "one sampled net" in the literature."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the noise adds at test time: `noise_off` of results.json, the net without its noise under its own worst case."""
+"""The effect of the noise at test time: `noise_off` of results.json, the net without it under its own worst case."""
 
 import dataclasses
 from typing import Any
