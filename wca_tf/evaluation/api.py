@@ -1,7 +1,7 @@
 """`wca_tf.evaluate`: attacks on a net from Python. The result is an `Evaluation`, which shows itself as a table."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.record import Evaluation
 from wca_tf.runs.preflight import check_model_present
 
@@ -92,7 +93,11 @@ def _items(value: Any) -> Any:
 
 
 def evaluate_model_dir(
-    config: EvaluateConfig, model_dir: str | Path, report_dir: str | Path = "", modules: Iterable[str] = ()
+    config: EvaluateConfig,
+    model_dir: str | Path,
+    report_dir: str | Path = "",
+    modules: Iterable[str] = (),
+    searches: Mapping[str, str] = {},
 ) -> Evaluation:
     """Attack the net that `bin/train` left in a directory, as `bin/evaluate` does.
 
@@ -102,6 +107,8 @@ def evaluate_model_dir(
         report_dir: directory for the results; empty for a directory below `model_dir`/evaluations, named after the
             images and options of the evaluation.
         modules: modules of your own that the directory needs. It imports no others.
+        searches: the checklist's attacks without gradients as written, by "square", "n_pixel" and "random_sampling",
+            where they are not the default, which takes minutes.
 
     Raises:
         InputError: the model is absent or broken, or needs another module; data are absent; or the report directory
@@ -109,4 +116,5 @@ def evaluate_model_dir(
     """
     import_modules(modules)
     model_dir = check_model_present(str(model_dir))
-    return runner.evaluate(config, model_dir, expand_user(str(report_dir)) if report_dir else "")
+    directory = expand_user(str(report_dir)) if report_dir else ""
+    return runner.evaluate(config, model_dir, directory, GradientFreeAttacks(**searches))

@@ -17,6 +17,7 @@ from wca_tf.nets.judge import Judgement
 # The largest number of images that a record keeps for the report.
 GALLERY = 8
 CLEAN = "clean"
+RECORDS = "records"  # the folder of a report directory with a file for each outcome
 # Fields of Outcome with a number for each image.
 PER_IMAGE = (
     *("labels", "linf", "l2", "l0", "zero_gradients", "useless_gradients", "target_probability", "found"),

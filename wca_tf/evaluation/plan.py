@@ -14,8 +14,7 @@ from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.derive import DERIVED
 from wca_tf.evaluation.identity import entry_key
 from wca_tf.evaluation.measures.measure import Context, Measure, is_due, read_measured
-from wca_tf.evaluation.outcomes import load_outcome, record_path
-from wca_tf.evaluation.record import RECORDS
+from wca_tf.evaluation.outcomes import RECORDS, load_outcome, record_path
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, stored_outcome, trial_of
 from wca_tf.runs.model_dir import ModelDirectory
 

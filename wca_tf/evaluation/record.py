@@ -6,6 +6,7 @@ report_dir/
     measures/         a file for each measure, and a folder for the records of its own
 """
 
+import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +20,13 @@ from wca_tf.evaluation.conventions import conventions
 from wca_tf.evaluation.identity import INTERNAL, entry_key, read_described
 from wca_tf.evaluation.measures.measure import Measured, read_measured
 from wca_tf.evaluation.measures.registry import format_results
-from wca_tf.evaluation.outcomes import CLEAN, Outcome, load_outcome
+from wca_tf.evaluation.outcomes import CLEAN, RECORDS, Outcome, load_outcome
+from wca_tf.evaluation.packing import pack, unpacked
 from wca_tf.evaluation.report.sections import gradient_warnings
 from wca_tf.evaluation.report.table import header, html_table, table_rows
 from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM, worst_case
 from wca_tf.gaussian.intervals import Number
 from wca_tf.nets.judge import Judgement
-
-RECORDS = "records"
 
 
 class Evaluation(Mapping[str, Any]):
@@ -55,12 +55,17 @@ class Evaluation(Mapping[str, Any]):
 
     @classmethod
     def read(cls, directory: str | Path) -> "Evaluation":
-        """Read a report directory.
+        """Read a report directory, or a file of `save`.
 
         Raises:
             InputError: there is no evaluation of this version, it is not finished, or a record is broken.
         """
         path = Path(directory)
+        if path.is_file():
+            with unpacked(path) as folder:
+                found = cls.read(folder)
+            found.directory = None
+            return found
         described = read_described(path)
         listed: list[tuple[str, Radius | None]] = [(CLEAN, None), *map(entry_key, described["attacks"])]
         outcomes = []
@@ -215,6 +220,15 @@ class Evaluation(Mapping[str, Any]):
         described = {name: value for name, value in first.described.items() if name != "shard"}
         described |= {"num_examples": seen, "config": {**described["config"], "shard": ""}}
         return cls(described, outcomes, {}, first.directory)
+
+    def save(self, path: str | Path) -> None:
+        """Write the evaluation into one compressed file: the numbers of each image, without the images.
+
+        Equal evaluations give equal files. `read` reads it.
+        """
+        described = {**self.described, "model_dir": None, "modules": []}
+        measured = {name: dataclasses.asdict(record) for name, record in self.measured.items()}
+        pack(Path(path), described, [self.clean, *self.attacks], measured)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the contents of results.json as text. With a `path`, also write them to that file."""

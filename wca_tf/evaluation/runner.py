@@ -34,8 +34,9 @@ from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import MEASURES, Context, Measure, is_due, make
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
 from wca_tf.evaluation.measures.registry import measures
+from wca_tf.evaluation.outcomes import RECORDS
 from wca_tf.evaluation.plan import due_measures, is_finished, listed, planned, trials_of, with_measured
-from wca_tf.evaluation.record import RECORDS, Evaluation
+from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.report.table import net_text
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, check_attacks, run_attacks
 from wca_tf.nets.adapter import adapt, check_pixels, in_its_range

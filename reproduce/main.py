@@ -1,0 +1,172 @@
+"""bin/reproduce: the paper's tables and figures, our numbers beside the paper's.
+
+    bin/reproduce --list
+    bin/reproduce --experiment=ablation --scale=tiny                     digits, minutes
+    bin/reproduce --experiment=fashion_mnist --tfds_data_dir=DIR         hours on 2 cores
+    bin/reproduce --tables                                               all pages of docs/results, from the evidence
+
+Trains the nets and runs the attacks that the evidence lacks, then writes a page with table and charts. The evidence is
+what each attack left of each image; experiments share nets and evidence. After Ctrl-C the same command continues.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+
+from reproduce.engine import Engine, duration
+from reproduce.evidence import Evidence
+from reproduce.experiments import ALL, EXPERIMENTS, check_names, datasets_of, page_name
+from reproduce.nets import FOLDER, Net
+from reproduce.pages import write_index, write_page
+from reproduce.tables import Study
+from wca_tf import DataConfig, InputError, check_dataset_present
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMITTED = ROOT / "reproduce" / "evidence"
+PAGES = ROOT / "docs" / "results"
+FLAGS = flags.FLAGS
+flags.DEFINE_bool("list", False, "describe the experiments, and stop")
+flags.DEFINE_bool("tables", False, "make every page again from the evidence in the repository, and train nothing")
+flags.DEFINE_string("experiment", "", f"its name; --list describes each; {ALL} runs every one")
+flags.DEFINE_string("scale", "small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings")
+flags.DEFINE_string("dataset", "", "in place of the experiment's own, such as cifar10")
+flags.DEFINE_string("models_dir", "runs/reproduce", "where trained nets are kept; experiments share them")
+flags.DEFINE_string("evidence_dir", "", "where the evidence is kept; empty: models_dir/evidence")
+flags.DEFINE_string("pages_dir", "", "where pages go; empty: models_dir/pages")
+flags.DEFINE_string("tfds_data_dir", DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
+flags.DEFINE_bool("download", False, "fetch the TFDS sets that are absent")
+flags.DEFINE_string("mini_imagenet", "", "the folder of mini-ImageNet, CLASS/*.jpg")
+
+
+def main(_: list[str]) -> None:
+    """Reproduce as the flags say."""
+    if FLAGS.list:
+        print(list_experiments())
+    elif FLAGS.tables:
+        make_tables(COMMITTED, PAGES)
+    else:
+        check_names(FLAGS.experiment, FLAGS.scale)
+        run_experiments(list(EXPERIMENTS) if FLAGS.experiment == ALL else [FLAGS.experiment])
+
+
+def list_experiments() -> str:
+    """Return a description of each experiment, and its command."""
+    lines = []
+    for name, experiment in EXPERIMENTS.items():
+        lines += [
+            f"{name}: {experiment.what} ({experiment.paper})",
+            f"    data: {', '.join(experiment.small)}; --scale=paper: {', '.join(experiment.full)}",
+            f"    {command(name)}",
+        ]
+    return "\n".join(lines)
+
+
+def command(name: str, dataset: str = "") -> str:
+    """Return the command of an experiment."""
+    return f"bin/reproduce --experiment={name}" + (f" --dataset={dataset}" if dataset else "")
+
+
+def make_tables(evidence_dir: Path, pages_dir: Path, scale: str = "small") -> list[str]:
+    """Write the page of every experiment that has evidence, and the index of them; return their names."""
+    study = Study(Evidence(evidence_dir, scale), Engine(Evidence(evidence_dir, scale), Path(), {}, dry=True))
+    made = {}
+    for name, experiment in EXPERIMENTS.items():
+        for dataset in dict.fromkeys((*experiment.small, *experiment.choice)):
+            if page := _write(study, name, dataset, pages_dir):
+                made[page] = experiment
+    write_index(made, pages_dir)
+    print(f"written: {len(made)} pages in {pages_dir}")
+    return list(made)
+
+
+def _write(study: Study, name: str, dataset: str, pages_dir: Path) -> str:
+    """Write the page of an experiment on a data set; return its name, empty where there is no evidence."""
+    experiment, scale = EXPERIMENTS[name], study.scale
+    filled = [study.fill(table) for table in experiment.declare(dataset, scale)]
+    if not any(cell.value is not None for each in filled for cells in each.cells.values() for cell in cells.values()):
+        return ""
+    page = page_name(name, dataset, scale)
+    own = "" if dataset in experiment.small else dataset
+    write_page(page, experiment.what, command(name, own), filled, pages_dir)
+    return page
+
+
+def run_experiments(names: list[str]) -> None:
+    """Run experiments one after the other; where there are several, one that fails does not stop the others.
+
+    Raises:
+        InputError: data are absent; or some of several experiments failed.
+    """
+    models_dir = Path(FLAGS.models_dir).expanduser()
+    evidence = Evidence(Path(FLAGS.evidence_dir or models_dir / "evidence").expanduser(), FLAGS.scale)
+    pages = Path(FLAGS.pages_dir or models_dir / "pages").expanduser()
+    data: dict[str, Any] = {"tfds_data_dir": FLAGS.tfds_data_dir, "download": FLAGS.download}
+    study = Study(evidence, Engine(evidence, models_dir, data, FLAGS.mini_imagenet))
+    planned = [(name, dataset) for name in names for dataset in datasets_of(name, FLAGS.scale, FLAGS.dataset)]
+    absent = {each: line for each in planned if (line := _absent(each[1], data))}
+    if len(absent) == len(planned):
+        raise InputError(next(iter(absent.values())))
+    failed = []
+    for name, dataset in planned:
+        if (name, dataset) in absent:
+            print(f"skipped: {name} on {dataset}: {absent[name, dataset]}")
+            continue
+        try:
+            _run(study, name, dataset, pages)
+        except Exception as error:
+            if len(planned) == 1:
+                raise
+            if not isinstance(error, InputError):
+                traceback.print_exc()
+            failed.append(f"{name} on {dataset}: {error}")
+    if failed:
+        raise InputError(f"{len(failed)} of {len(planned)} experiments failed: {'; '.join(failed)}")
+
+
+def _absent(dataset: str, data: dict[str, Any]) -> str:
+    """Return the line that names data that are absent; empty where they are there."""
+    name = Net(dataset, "none").config(FLAGS.scale)["dataset"]
+    if name.startswith(FOLDER):
+        if not FLAGS.mini_imagenet:
+            return "expected --mini_imagenet=DIR, a folder of CLASS/*.jpg"
+        name = FOLDER + FLAGS.mini_imagenet
+    try:
+        check_dataset_present(DataConfig(name, **data))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _run(study: Study, name: str, dataset: str, pages: Path) -> None:
+    experiment = EXPERIMENTS[name]
+    if experiment.measure:
+        experiment.measure(study, dataset)
+    page = _write(study, name, dataset, pages)
+    print(f"\n{(pages / f'{page}.md').read_text()}\nwritten: {pages / page}.md, with its charts")
+    print(f"== {name}: {len(study.engine.begun)} nets in {duration(study.engine.seconds)}")
+
+
+def console() -> None:
+    """Run the command; an error that the user can mend is one line."""
+
+    def checked(arguments: list[str]) -> None:
+        try:
+            main(arguments)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
+
+    app.run(checked, flags_parser=_parse)
+
+
+def _parse(arguments: list[str]) -> list[str]:
+    try:
+        return list(FLAGS(arguments))
+    except flags.Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

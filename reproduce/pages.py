@@ -1,0 +1,129 @@
+"""Pages: a filled table as Markdown with its charts, and notes that follow from the declarations and the evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+
+import wca_tf
+from reproduce.budgets import ATTACKS
+from reproduce.charts import STYLE
+from reproduce.engine import duration
+from reproduce.nets import Net, settings
+from reproduce.tables import Cell, Filled
+from wca_tf import TrainConfig
+
+if TYPE_CHECKING:
+    from reproduce.experiments import Experiment
+
+LEGEND = "Accuracy in %, ± half of the 95 % interval."
+WORDS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "backbone", "max_train_examples")
+
+
+def write_page(name: str, what: str, command: str, tables: Sequence[Filled], directory: Path) -> None:
+    """Write NAME.md and its charts, NAME.svg and NAME_2.svg and so on, into a directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [f"# {tables[0].table.title}", "", f"{what} {LEGEND}", ""]
+    pictures = 0
+    for place, filled in enumerate(tables):
+        if place:
+            lines += [f"## {filled.table.title}", ""]
+        for draw in filled.table.charts:
+            pictures += 1
+            picture = f"{name}.svg" if pictures == 1 else f"{name}_{pictures}.svg"
+            with matplotlib.rc_context(STYLE):
+                draw(filled).savefig(directory / picture, metadata={"Date": None})
+            lines += [f"[![{filled.table.title}]({picture})]({picture})", ""]
+        lines += [*markdown(filled), "", *(f"- {note}" for note in (*filled.table.notes, *notes(filled))), ""]
+    (directory / f"{name}.md").write_text("\n".join([*lines, "```", command, "```", ""]))
+
+
+def write_index(pages: Mapping[str, Experiment], directory: Path) -> None:
+    """Write the list of pages, which the index of the results includes."""
+    lines = [f"- [{each.paper}]({page}.md): {each.what}" for page, each in pages.items()]
+    (directory / "pages.md").write_text("\n".join([*lines, ""]))
+
+
+def markdown(filled: Filled) -> list[str]:
+    """Return the lines of the table; a column of the paper's numbers stands beside ours where the paper has any."""
+    columns: list[tuple[str, bool]] = []
+    for column in filled.table.columns:
+        has_paper = any(key[1] == column.name for key in filled.table.paper)
+        columns += [(column.name, False), *([(column.name, True)] if has_paper else [])]
+    head = [f"{column}, paper" if paper else column for column, paper in columns]
+    lines = ["| | " + " | ".join(head) + " |", "|---" + "|--:" * len(head) + "|"]
+    for label, cells in filled.cells.items():
+        shown = [
+            (Cell(filled.table.paper.get((label, column))) if paper else cells[column]).shown()
+            for column, paper in columns
+        ]
+        lines.append(f"| {label} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def notes(filled: Filled) -> list[str]:
+    """Return what a reader must know: how the nets were trained, which attacks, which versions, what is missing."""
+    study = filled.study
+    nets = list(dict.fromkeys(net for each in filled.nets.values() for net in each))
+    found = [*_trainings(nets, study.scale), *_seeds(filled), *_attacks(filled, nets), *_cost(filled, nets)]
+    if filled.missing:
+        found.append(f"Not measured: {len(filled.missing)} of the outcomes that the table needs.")
+    return found
+
+
+def _trainings(nets: Sequence[Net], scale: str) -> list[str]:
+    """Return how the settings differ from the paper's, for groups of nets that are alike."""
+    alike: dict[str, list[str]] = {}
+    for net in nets:
+        given = dataclasses.asdict(TrainConfig()) | net.config(scale)
+        papers = dataclasses.asdict(TrainConfig()) | settings(net.dataset, net.variant, "paper") | dict(net.changes)
+        differs = [f"{word.replace('_', ' ')} {given[word]}" for word in WORDS if given[word] != papers[word]]
+        alike.setdefault(", ".join(differs) or "the paper's settings", []).append(net.variant)
+    return [
+        f"Trained with {differs} ({', '.join(dict.fromkeys(variants))})."
+        if len(alike) > 1
+        else f"Trained with {differs}."
+        for differs, variants in alike.items()
+    ]
+
+
+def _seeds(filled: Filled) -> list[str]:
+    counts = {len(nets) for nets in filled.nets.values()}
+    if counts == {1}:
+        return ["Each net was trained once: the intervals do not cover another training."]
+    return [f"Rows of {max(counts)} seeds show the mean of nets that differ in their seed alone."]
+
+
+def _attacks(filled: Filled, nets: Sequence[Net]) -> list[str]:
+    """Return the images, the budgets below the paper's, and the versions of the attacks in the evidence."""
+    study = filled.study
+    images: set[int] = set()
+    versions: dict[str, int] = {}
+    for row in filled.table.rows:
+        for net in filled.nets[row.label]:
+            for part in {column.part or row.part for column in filled.table.columns if not column.trains_only}:
+                if (evaluation := study.evidence.evaluation(net, part)) is not None:
+                    images.add(evaluation["num_examples"])
+                    versions |= {each.name.split(":")[0]: each.config["algorithm"] for each in evaluation.attacks}
+    used = {name for column in filled.table.columns for name in column.attacks} | {r.attack for r in filled.table.rows}
+    budgets = [text for name, text in ATTACKS[study.scale].items() if any(u.split(":")[0] == name for u in used)]
+    found = [f"The first {' or '.join(map(str, sorted(images)))} test images."] if images else []
+    if budgets:
+        found.append(f"Budgets of attacks: {', '.join(f'`{text}`' for text in budgets)}.")
+    old = {name: version for name, version in versions.items() if version != wca_tf.parse_attack(name).version}
+    found += [f"By version {version} of `{name}`, which is not today's." for name, version in sorted(old.items())]
+    return found
+
+
+def _cost(filled: Filled, nets: Sequence[Net]) -> list[str]:
+    study = filled.study
+    lines = {net.training(study.scale): line for net in nets if (line := study.evidence.training(net))}
+    if not lines:
+        return []
+    machines = sorted({line["machine"] for line in lines.values()})
+    training = duration(sum(line["seconds"] for line in lines.values()))
+    return [f"Nets: {len(lines)}, trained in {training}. Machine: {'; '.join(machines)}."]

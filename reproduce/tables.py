@@ -1,0 +1,288 @@
+"""Tables as declarations: rows of nets, columns of readings. The evidence fills them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import wca_tf
+from reproduce.budgets import part_options, written
+from reproduce.engine import Engine, Need
+from reproduce.evidence import Evidence
+from reproduce.nets import Net
+
+EPSILON = "8/255"
+
+
+class Missing(Exception):
+    """The evidence lacks what a reading needs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A number with its 95 % interval, as shares from 0 to 1; or a text in its place."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+    signed: bool = False
+
+    @classmethod
+    def of(cls, number: Mapping[str, Any], signed: bool = False) -> Cell:
+        """Return the cell of a number of results.json."""
+        return cls(number["value"], number.get("low"), number.get("high"), signed=signed)
+
+    def shown(self) -> str:
+        """Return the cell as a reader sees it: in %, ± the 95 % half-width.
+
+        Examples:
+            >>> Cell(0.5, 0.4, 0.6).shown(), Cell(0.714).shown(), Cell(0.01, -0.02, 0.04, signed=True).shown()
+            ('50.0 ± 10.0', '71.4', '+1.0 ± 3.0')
+        """
+        if self.value is None:
+            return self.text or "–"
+        shown = f"{100 * self.value:{'+' if self.signed else ''}.1f}".replace("-", "−")
+        return shown if self.low is None or self.high is None else f"{shown} ± {50 * (self.high - self.low):.1f}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A net that is chosen of candidates by what the evidence says of them.
+
+    Attributes:
+        candidates: the nets.
+        choose: (a site of each candidate that did not diverge) -> the place of the chosen one among them.
+        attack: the attack on validation images that the choice looks at; empty where it looks at the training alone.
+        beside: nets that the choice looks at too.
+    """
+
+    candidates: tuple[Net, ...]
+    choose: Callable[[Sequence[Site]], int]
+    attack: str = ""
+    beside: tuple[Net, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        label: its name.
+        nets: a net; nets that differ in their seed alone: then a cell has their mean, and their range as interval; none
+            for an experiment of its own.
+        radius: of its readings, as written.
+        attack: of its readings that name no attack.
+        part: the part of the evaluation that its readings are of.
+    """
+
+    label: str
+    nets: tuple[Net | Chosen, ...] = ()
+    radius: str = EPSILON
+    attack: str = ""
+    part: str = "judged"
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """What a reading reads: one net of a row, named `label`, under the reading's attacks as written."""
+
+    study: Study
+    net: Net
+    part: str
+    attacks: tuple[str, ...]
+    radius: str | None
+    label: str = ""
+
+    @property
+    def evaluation(self) -> wca_tf.Evaluation:
+        """The evaluation; raises Missing where there is none."""
+        found = self.study.evidence.evaluation(self.net, self.part)
+        if found is None:
+            raise Missing(f"{self.net.name(self.study.scale)}, {self.part}")
+        return found
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """The line of the training; raises Missing where there is none."""
+        line = self.study.evidence.training(self.net)
+        if line is None:
+            raise Missing(self.net.training(self.study.scale))
+        return line
+
+    @property
+    def epoch(self) -> dict[str, float]:
+        """The metrics of the epoch that is judged."""
+        wanted = self.net.epoch or self.training["best"]
+        return next(line for line in self.training["epochs"] if line["epoch"] == wanted)
+
+    def outcome(self) -> Any:
+        """Return the outcome of the attack; raises Missing where there is none."""
+        try:
+            return self.evaluation.attack(self.attacks[0], self.radius)
+        except wca_tf.InputError as error:
+            raise Missing(str(error)) from None
+
+    def worst(self, attacks: Sequence[str] | None = None) -> Any:
+        """Return the judgement in the worst case over attacks; over all of the evaluation where absent."""
+        try:
+            return self.evaluation.worst_case(attacks, self.radius)
+        except wca_tf.InputError as error:
+            raise Missing(str(error)) from None
+
+    def beside(self, net: Net) -> Site:
+        """Return the same site of another net."""
+        return dataclasses.replace(self, net=net)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A column of a table: which attacks it needs, and the cell that it makes of the evidence.
+
+    Attributes:
+        name: the column's name.
+        cell: (site) -> the cell.
+        attacks: as in `budgets.ATTACKS`, with {} for the row's attack; the row's attack where empty.
+        radius: as written; the row's where empty; `None` for attacks without a radius.
+        part: the part of the evaluation; the row's where empty.
+        net: another net than the row's; or (the row's net) -> the net.
+        against: a net to compare with, which meets the same attacks.
+        certified: radii to certify.
+        trains_only: whether it reads the training alone.
+    """
+
+    name: str
+    cell: Callable[[Site], Cell]
+    attacks: tuple[str, ...] = ()
+    radius: str | None = ""
+    part: str = ""
+    net: Net | Callable[[Net], Net] | None = None
+    against: Net | None = None
+    certified: str = ""
+    trains_only: bool = False
+
+    def site(self, study: Study, row: Row, net: Net | None) -> Site:
+        """Return what it reads in a row."""
+        part = self.part or row.part
+        names = () if self.trains_only else self.attacks or ((row.attack,) if row.attack else ())
+        attacks = tuple(written(name.format(row.attack), study.scale, part) for name in names)
+        radius = row.radius if self.radius == "" else self.radius
+        if len(attacks) == 1 and not wca_tf.parse_attack(attacks[0]).has_radius:
+            radius = None
+        chosen: Any = (self.net(net) if callable(self.net) and net else self.net) or net
+        return Site(study, chosen, part, attacks, radius, row.label)
+
+    def needs(self, study: Study, row: Row, net: Net) -> list[Need]:
+        """Return what it needs in a row."""
+        site = self.site(study, row, net)
+        nets = [site.net] + ([self.against] if self.against else [])
+        return [
+            Need(each, site.part, attack, site.radius, self.certified)
+            for each in nets
+            for attack in site.attacks or ("",)
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The declaration of a table, and of its page.
+
+    Attributes:
+        title: the title, which names the table or figure of the paper.
+        rows: the rows.
+        columns: the columns.
+        paper: the paper's numbers as shares, by (label of the row, name of the column).
+        notes: what a reader must know, in sentences.
+        charts: (table, directory) -> the names of the figures that it writes there.
+    """
+
+    title: str
+    rows: Sequence[Row]
+    columns: Sequence[Reading]
+    paper: Mapping[tuple[str, str], float] = dataclasses.field(default_factory=dict)
+    notes: Sequence[str] = ()
+    charts: Sequence[Callable[[Filled], Any]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Filled:
+    """A table with its cells.
+
+    Attributes:
+        table: the declaration.
+        cells: label -> column -> cell.
+        nets: label -> the nets of the row, after choices.
+        missing: what the evidence lacks.
+    """
+
+    table: Table
+    cells: dict[str, dict[str, Cell]]
+    nets: dict[str, list[Net]]
+    missing: list[str]
+    study: Study
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """The evidence, and the engine that adds to it."""
+
+    evidence: Evidence
+    engine: Engine
+
+    @property
+    def scale(self) -> str:
+        return self.evidence.scale
+
+    def fill(self, table: Table) -> Filled:
+        """Return a table with its cells; first train and attack what the evidence lacks."""
+        nets = {row.label: [self._resolve(net) for net in row.nets] for row in table.rows}
+        self.engine.provide(
+            need
+            for row in table.rows
+            for net in nets[row.label]
+            for column in table.columns
+            for need in column.needs(self, row, net)
+        )
+        missing: list[str] = []
+        cells = {
+            row.label: {column.name: self._cell(row, nets[row.label], column, missing) for column in table.columns}
+            for row in table.rows
+        }
+        return Filled(table, cells, nets, list(dict.fromkeys(missing)), self)
+
+    def _resolve(self, net: Net | Chosen) -> Net:
+        """Return the chosen net of candidates; the first where nothing is known of them."""
+        if isinstance(net, Net):
+            return net
+        part, attack = "validation", written(net.attack, self.scale, "validation") if net.attack else ""
+        self.engine.provide(Need(each, part, attack, EPSILON) for each in (*net.beside, *net.candidates))
+        known = [each for each in net.candidates if (line := self.evidence.training(each)) and not line["diverged"]]
+        sites = [Site(self, each, part, (attack,), EPSILON) for each in known]
+        try:
+            return known[net.choose(sites)] if sites else net.candidates[0]
+        except Missing:
+            return net.candidates[0]
+
+    def _cell(self, row: Row, nets: Sequence[Net], column: Reading, missing: list[str]) -> Cell:
+        cells = [self._cell_of(row, net, column, missing) for net in nets or (None,)]
+        if len(cells) == 1:
+            return cells[0]
+        values = [cell.value for cell in cells if cell.value is not None]
+        if len(values) < len(cells):
+            return Cell(text=", ".join(cell.shown() for cell in cells)) if any(cell.text for cell in cells) else Cell()
+        return Cell(sum(values) / len(values), min(values), max(values), signed=cells[0].signed)
+
+    def _cell_of(self, row: Row, net: Net | None, column: Reading, missing: list[str]) -> Cell:
+        site = column.site(self, row, net)
+        try:
+            if site.net and site.training["diverged"] and not site.net.epoch:
+                return Cell(text="diverged")
+            return column.cell(site)
+        except Missing as error:
+            missing.append(str(error))
+            return Cell()
+
+    def images(self, part: str) -> int:
+        """Return the number of images of a part; 0 for all."""
+        return int(part_options(part, self.scale)["num_examples"])
