@@ -73,7 +73,6 @@ setup(
             "wca-certify = wca_tf.cli.certify:console",
             "wca-export = wca_tf.cli.export:console",
             "wca-quickstart = wca_tf.cli.quickstart:console",
-            "wca-reproduce = wca_tf.cli.reproduce:console",
         ]
     },
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, cast
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -52,6 +53,9 @@ PUBLISHED = {
 SMOOTHING = {"digits": (0.25,), "mnist": (0.5, 1.0), "fashion_mnist": (0.5,), "cifar10": (0.25,)}
 # Deviations of isotropic noise that is put on the features of a trained net.
 DEVIATIONS = {"tiny": (0.05,), "small": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28), "paper": (0.02, 0.08, 0.32)}
+# The attack of one who knows the draw, and the draws.
+KNOWING = {"tiny": "margin:steps=3", "small": "margin:steps=40", "paper": "margin:steps=100"}
+KNOWN_DRAWS = (0, 1)
 BOUNDS = {"certificate": "certified", "known_draw": "C1", "gaussian_shift": "C2", "deterministic": "noise off"}
 
 
@@ -181,7 +185,11 @@ def _votes(dataset: str, scale: str) -> Table:
 
 
 def measure(study: Study, dataset: str) -> None:
-    """Write what the certificates of each image say: what the noise adds, and noise without training."""
+    """Write what the certificates of each image say: what the noise adds, and noise without training.
+
+    Raises:
+        InputError: an attack that knows the draw, or on the net without noise, went below a certificate.
+    """
     radii = RADII["digits" if study.scale == "tiny" else dataset]
     for variant in NETS.values():
         for net in _seeds(dataset, variant, study.scale):
@@ -193,7 +201,9 @@ def measure(study: Study, dataset: str) -> None:
             directory = study.engine.trained(net)
             if directory is None:
                 continue
-            bounds = _Bounds(study, directory.path, dataset)
+            bounds = Bounds.of(study, directory)
+            if below := [f"{at}: {each}" for at in radii for each in bounds.violations(at, KNOWING[study.scale])]:
+                raise wca_tf.InputError(f"expected no attack below a certificate, received {'; '.join(below)}")
             own: dict[str, Any] = {"adds": {at: bounds.adds(at) for at in radii}}
             if variant == NETS["No Defense"] and net == Net(dataset, variant):
                 own["deviations"] = {
@@ -204,25 +214,61 @@ def measure(study: Study, dataset: str) -> None:
             study.evidence.add_own(name, own)
 
 
-class _Bounds:
-    """The certificates of each test image of a net."""
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What the certificates of a net's test images follow from.
 
-    def __init__(self, study: Study, path: Any, dataset: str) -> None:
-        directory = wca_tf.ModelDirectory(path)
-        config = EvaluateConfig(
-            tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=20 if study.scale == "tiny" else 0
-        )
+    Attributes:
+        model: the net.
+        images: [N, H, W, channels], from 0 to 1.
+        labels: [N].
+        logits: [N, C], without noise.
+        scale: A [C, R] of the noise of the logits.
+    """
+
+    model: Any
+    images: np.ndarray
+    labels: np.ndarray
+    logits: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, study: Study, directory: wca_tf.ModelDirectory) -> Bounds:
+        """Return the bounds of a trained net: of 20 images at --scale=tiny, else of all."""
+        count = 20 if study.scale == "tiny" else 0
+        config = EvaluateConfig(tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=count)
         examples = wca_tf.load_evaluation_examples(config, directory)
         model = directory.load_best()
-        images = examples.images.astype(np.float32) / 255
-        logits = [
-            np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, max(len(images) // 500, 1))
-        ]
-        self.logits, self.labels = np.concatenate(logits).astype(np.float64), np.asarray(examples.labels)
-        self.weights = np.asarray(model.class_weights, np.float64)
-        target: Any = wca_tf.adapt(model)
-        self.scale = np.asarray(target.logit_scale, np.float64)
-        self.lipschitz, self.shape = model.lipschitz(), examples.image_shape
+        images, target = examples.images.astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
+        parts = [np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, len(images) // 500 + 1)]
+        logits = np.concatenate(parts).astype(np.float64)
+        return cls(model, images, np.asarray(examples.labels), logits, np.asarray(target.logit_scale, np.float64))
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The class weights, [C, D]."""
+        return np.asarray(self.model.class_weights, np.float64)
+
+    def violations(self, radius: str, attack: str) -> list[str]:
+        """Return where an attack that knows the draw, or on the net without noise, is below its certificate.
+
+        Each of these nets is deterministic. The first 100 images are attacked.
+        """
+        target, images, labels = cast(Any, wca_tf.adapt(self.model)), self.images[:100], self.labels[:100]
+        nets = {"noise off": target.without_noise()} if self.scale.any() else {"no noise": target}
+        if self.scale.any():
+            nets |= {f"draw {seed} known": target.with_fixed_draw(wca_tf.make_seed(seed)) for seed in KNOWN_DRAWS}
+        ball, found = wca_tf.as_radius(radius), []
+        for name, net in nets.items():
+            run = wca_tf.parse_attack(f"{attack}:norm={ball.norm}").run
+            result = run(net, images, labels, ball.epsilon, np.arange(len(images)), 0)
+            clean, attacked = (
+                np.asarray(net.noise_free_logits(net.features(each)), np.float64) for each in (images, result.images)
+            )
+            proved = proofs.deterministic_certificate(clean, labels, self.weights, self._change(radius))
+            if below := int(np.sum(proved & (attacked.argmax(axis=1) != labels))):
+                found.append(f"{name}, {below} images")
+        return found
 
     def adds(self, radius: str) -> dict[str, float]:
         """Return the certificate less that without noise, in pairs of an image, with its 95 % interval."""
@@ -236,12 +282,15 @@ class _Bounds:
         return [float(values.mean()) for values in self._bounds(radius, deviation * self.weights)]
 
     def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
-        change = self.lipschitz * wca_tf.as_radius(radius).in_l2(self.shape)
-        common = (self.logits, self.labels, self.weights)
+        change, common = self._change(radius), (self.logits, self.labels, self.weights)
         known = proofs.known_draw_certificate(*common, scale, change)
         shift = proofs.gaussian_shift_certificate(*common, scale, change, None)
         without = proofs.deterministic_certificate(*common, change).astype(np.float64)
         return np.maximum(known, shift), known, shift, without
+
+    def _change(self, radius: str) -> float:
+        """Return by how much the features change within a radius at most."""
+        return float(self.model.lipschitz() * wca_tf.as_radius(radius).in_l2(self.images.shape[1:]))
 
 
 def _draw_deviations(dataset: str) -> Any:

@@ -20,6 +20,7 @@ from reproduce.evidence import Evidence
 from reproduce.nets import FOLDER, Net
 from wca_tf import EvaluateConfig, TrainConfig
 
+_OFFICIAL = "reproduce.official"
 LEAST_LEFT = 60  # seconds left that are worth a word
 
 
@@ -165,7 +166,8 @@ class Engine:
                 tfds_data_dir=self.data["tfds_data_dir"],
                 **options,
             )
-            modules = directory.needed_modules()
+            # A file names no module to import: only the declaration of the net does.
+            modules = [_OFFICIAL] if net.config(scale)["defence"].startswith(_OFFICIAL) else []
             evaluation = wca_tf.evaluate_model_dir(config, directory.path, report_dir, modules, searches)
         if evaluation is not None:
             self.evidence.add_evaluation(net, part, evaluation)

@@ -11,12 +11,11 @@ what each attack left of each image; experiments share nets and evidence. After 
 
 from __future__ import annotations
 
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from reproduce.engine import Engine, duration
 from reproduce.evidence import Evidence
@@ -25,30 +24,36 @@ from reproduce.nets import FOLDER, Net
 from reproduce.pages import write_index, write_page
 from reproduce.tables import Study
 from wca_tf import DataConfig, InputError, check_dataset_present
+from wca_tf.cli.flags import import_tensorflow, run, show_in_help
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMITTED = ROOT / "reproduce" / "evidence"
 PAGES = ROOT / "docs" / "results"
 FLAGS = flags.FLAGS
-flags.DEFINE_bool("list", False, "describe the experiments, and stop")
-flags.DEFINE_bool("tables", False, "make every page again from the evidence in the repository, and train nothing")
-flags.DEFINE_string("experiment", "", f"its name; --list describes each; {ALL} runs every one")
-flags.DEFINE_string("scale", "small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings")
-flags.DEFINE_string("dataset", "", "in place of the experiment's own, such as cifar10")
-flags.DEFINE_string("models_dir", "runs/reproduce", "where trained nets are kept; experiments share them")
-flags.DEFINE_string("evidence_dir", "", "where the evidence is kept; empty: models_dir/evidence")
-flags.DEFINE_string("pages_dir", "", "where pages go; empty: models_dir/pages")
-flags.DEFINE_string("tfds_data_dir", DataConfig.tfds_data_dir, "where TFDS data are, or go with --download")
-flags.DEFINE_bool("download", False, "fetch the TFDS sets that are absent")
-flags.DEFINE_string("mini_imagenet", "", "the folder of mini-ImageNet, CLASS/*.jpg")
+TEXTS = {
+    "experiment": ("", f"its name; --list describes each; {ALL} runs every one"),
+    "scale": ("small", "tiny: digits, minutes; small: hours on 2 cores; paper: the paper's settings"),
+    "dataset": ("", "in place of the experiment's own, such as cifar10"),
+    "models_dir": ("runs/reproduce", "where trained nets are kept; experiments share them"),
+    "evidence_dir": ("", "where the evidence is kept; empty: models_dir/evidence"),
+    "pages_dir": ("", "where pages go; empty: models_dir/pages, with --tables docs/results"),
+    "tfds_data_dir": (DataConfig.tfds_data_dir, "where TFDS data are, or go with --download"),
+    "mini_imagenet": ("", "the folder of mini-ImageNet, CLASS/*.jpg"),
+}
+SWITCHES = {
+    "list": "describe the experiments, and stop",
+    "tables": "make every page again from the evidence in the repository, and train nothing",
+    "download": "fetch the TFDS sets that are absent; without it nothing is fetched",
+}
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     """Reproduce as the flags say."""
     if FLAGS.list:
         print(list_experiments())
     elif FLAGS.tables:
-        make_tables(COMMITTED, PAGES)
+        import_tensorflow()
+        make_tables(COMMITTED, Path(FLAGS.pages_dir).expanduser() if FLAGS.pages_dir else PAGES)
     else:
         check_names(FLAGS.experiment, FLAGS.scale)
         run_experiments(list(EXPERIMENTS) if FLAGS.experiment == ALL else [FLAGS.experiment])
@@ -111,6 +116,7 @@ def run_experiments(names: list[str]) -> None:
     absent = {each: line for each in planned if (line := _absent(each[1], data))}
     if len(absent) == len(planned):
         raise InputError(next(iter(absent.values())))
+    import_tensorflow()  # only when the flags are right: it takes seconds
     failed = []
     for name, dataset in planned:
         if (name, dataset) in absent:
@@ -152,21 +158,11 @@ def _run(study: Study, name: str, dataset: str, pages: Path) -> None:
 
 
 def console() -> None:
-    """Run the command; an error that the user can mend is one line."""
-
-    def checked(arguments: list[str]) -> None:
-        try:
-            main(arguments)
-        except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(2)
-
-    app.run(checked, flags_parser=_parse)
-
-
-def _parse(arguments: list[str]) -> list[str]:
-    try:
-        return list(FLAGS(arguments))
-    except flags.Error as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    """Define the flags, and run the command."""
+    for name, (default, text) in TEXTS.items():
+        flags.DEFINE_string(name, default, text)
+    for name, text in SWITCHES.items():
+        flags.DEFINE_bool(name, False, text)
+    for name in (*TEXTS, *SWITCHES):
+        show_in_help(name)
+    run(main, __doc__ or "")

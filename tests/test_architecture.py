@@ -8,7 +8,7 @@ import pytest
 
 # A folder imports from those before it (design, section 10).
 FOLDERS = ("core", "gaussian", "distribution", "data", "nets", "attacks", "defences", "runs", "keras_classes")
-FOLDERS += ("evaluation", "comparison", "experiments", "serving", "cli")
+FOLDERS += ("evaluation", "comparison", "serving", "cli")
 MAX_INNER_IMPORTS = 15
 
 

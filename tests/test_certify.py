@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from types import SimpleNamespace
 
 import keras
@@ -12,6 +11,10 @@ import tensorflow as tf
 from conftest import made_once
 from scipy import stats
 
+from reproduce.certificates import Bounds
+from reproduce.engine import Engine
+from reproduce.evidence import Evidence
+from reproduce.tables import Study
 from wca_tf.core.errors import InputError
 from wca_tf.data.examples import Examples
 from wca_tf.defences import NetRequest, parse_defence
@@ -23,10 +26,6 @@ from wca_tf.evaluation.measures.certificates import BOUNDS, CERTIFICATES_ALGORIT
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.smoothing_votes import VOTES_ALGORITHM
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
-from wca_tf.experiments.certificates_attacks import KNOWN, PROVED, TWIN, add_known_draws, add_twin
-from wca_tf.experiments.config import ReproduceConfig
-from wca_tf.experiments.run import Run
-from wca_tf.experiments.tables import Table
 from wca_tf.gaussian.certificates import known_draw_certificate
 from wca_tf.gaussian.smoothing import certified_radius
 from wca_tf.nets.backbones import build_backbone
@@ -197,18 +196,11 @@ def test_attacks_that_know_the_draw_and_on_the_noise_free_net_test_its_certifica
 ):
     if lipschitz is not None:
         monkeypatch.setattr(WCANet, "lipschitz", lambda self: lipschitz)
-    path = tmp_path / "net"
-    shutil.copytree(net_of(CONSTRAINT), path)
-    run, table = Run(ReproduceConfig("certificates", str(tmp_path), scale="tiny")), Table("", [])
-    row = f"net, {radius}"
-    broken = add_known_draws(run, path, row, radius, table) + add_twin(run, path, "net", (radius,), table)
-    cells = table.rows[row]
-    if lipschitz is None:
-        assert not broken
-        assert 0 < float(cells[PROVED].text) <= float(cells[KNOWN].text)
-    else:
-        assert [line.partition(":")[0] for line in broken] == [f"{row}, draw known", f"{row}, noise off"]
-    assert cells[TWIN].measured["value"] < 1
+    evidence = Evidence(tmp_path, "tiny")
+    study = Study(evidence, Engine(evidence, tmp_path, {"tfds_data_dir": ""}))
+    broken = Bounds.of(study, ModelDirectory(net_of(CONSTRAINT))).violations(f"l2:{radius}", "margin:steps=3")
+    names = [] if lipschitz is None else ["noise off", "draw 0 known", "draw 1 known"]
+    assert [line.partition(",")[0] for line in broken] == names
 
 
 def test_other_radii_are_added_and_stored_ones_are_kept(net_of, tmp_path, capsys):

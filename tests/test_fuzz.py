@@ -32,7 +32,6 @@ from wca_tf.evaluation.measures.measure import read_measured
 from wca_tf.evaluation.outcomes import load_outcome, record_path
 from wca_tf.evaluation.record import Evaluation
 from wca_tf.evaluation.runner import evaluate
-from wca_tf.experiments.config import ReproduceConfig
 from wca_tf.nets.model_files import load_model, target_in
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
@@ -92,7 +91,7 @@ def values_of(field):
     }[kind]
 
 
-@pytest.mark.parametrize("config_class", [TrainConfig, EvaluateConfig, ExportConfig, ReproduceConfig])
+@pytest.mark.parametrize("config_class", [TrainConfig, EvaluateConfig, ExportConfig])
 @FUZZ
 @given(data=st.data())
 def test_a_configuration_is_made_or_refused(config_class, data):

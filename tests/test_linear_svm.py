@@ -8,13 +8,13 @@ from attack_nets import At, run
 from scipy.stats import norm
 from sklearn.decomposition import PCA
 
+from reproduce.linear_svm import DIMENSIONS, Descent, LinearSVM, bound_curve, train_svm
 from wca_tf.attacks.pgd import ProjectedGradient
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.data.config import DataConfig
 from wca_tf.data.sources import load_examples
 from wca_tf.defences.wca.noise import IsotropicNoise
-from wca_tf.experiments.linear_svm import DIMENSIONS, Descent, LinearSVM, bound_curve, train_svm
 from wca_tf.gaussian import bounds
 from wca_tf.nets.judge import judge
 

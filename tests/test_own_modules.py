@@ -198,7 +198,7 @@ COMMANDS = {
     "certify": ("certify", "--model_dir=model", "--radii=0.1"),
     "export": ("export", "--model_dir=model", "--export_dir=served"),
     "initial weights": ("train", "--model_dir=new", "--initial_weights=model", "--image_size=25"),
-    "reproduce": ("reproduce", "--experiment=ablation", "--scale=tiny", "--report_dir=report", "--models_dir=models"),
+    "reproduce": ("reproduce", "--experiment=ablation", "--scale=tiny", "--models_dir=models"),
 }
 
 

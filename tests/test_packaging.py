@@ -90,7 +90,6 @@ def test_the_wheel_works_in_an_empty_environment(version, built, root, tmp_path)
         ("wca-evaluate", "--model_dir=net", "--attacks=fgsm", "--num_examples=8", "worst case"),
         ("wca-compare", reports, "--report_dir=compared", "overstates"),
         ("wca-export", "--model_dir=net", "--export_dir=served", "signatures"),
-        ("wca-reproduce", "--list", "ablation"),
     ):
         assert told in run(programs / command, *arguments, cwd=tmp_path, env=environment)
     shutil.copytree(root / "tests", tmp_path / "tests")

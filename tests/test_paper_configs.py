@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from reproduce.nets import VARIANTS, settings
 from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.examples import Examples
 from wca_tf.defences import defence_names, parse_defence
-from wca_tf.experiments import flag_files
-from wca_tf.experiments.flag_files import VARIANTS
-from wca_tf.experiments.settings import train_changes
-from wca_tf.experiments.variants import BASELINE_OPTIONS, PAPER
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import new_model
 
@@ -72,7 +69,7 @@ def test_every_other_defence_has_a_flag_file_with_adversarial_training(root):
     found = parsed_files(root, root / "configs" / "defences")
     assert found.keys() == set(defence_names()) - {"none", "wca", "wca_official"}
     for name, config in found.items():
-        measured = parse_defence(name + BASELINE_OPTIONS.get(name, ""))  # the options of the experiment "defences"
+        measured = parse_defence(VARIANTS[f"baseline_{name}"]["defence"])  # the options of the experiment "defences"
         assert config.parsed_defence == measured and config.adversarial == "at"
 
 
@@ -114,20 +111,11 @@ def test_a_config_trains_every_weight_of_its_net(configs, name):
     assert any(path.endswith("scale_vector") for path in paths) == config.defence.startswith("wca")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("digits")])
-def test_a_flag_file_says_what_the_experiments_train(root, configs, name):
-    """Else run python -m wca_tf.experiments.flag_files."""
-    [(dataset, variant)] = [
-        (dataset, variant)
-        for dataset in PAPER
-        for variant in VARIANTS
-        if flag_files.file_name(dataset, variant) == f"{name}.flags"
-    ]
-    text = (root / "configs" / f"{name}.flags").read_text()
-    assert flag_files.with_flags(text, dataset, variant) == text
-    changes = train_changes(dataset, variant, "paper")
-    changes["dataset"] = flag_files.DATASETS.get(dataset, changes["dataset"])
-    assert configs[name] == TrainConfig(**changes)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_flag_file_says_what_the_experiments_train(configs, name):
+    dataset, _, variant = name.rpartition("_")
+    dataset = dataset.replace("_resnet34_10", "")
+    assert TrainConfig(**settings(dataset, variant, "paper")) == configs[name]
 
 
 @pytest.mark.parametrize("experiment", ABLATION + OTHERS)

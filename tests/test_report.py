@@ -628,5 +628,5 @@ def test_the_browser_test_sees_what_is_broken(parts, tmp_path):
 
 
 def test_templates_are_part_of_the_package():
-    names = {"report.html.j2", "model_card.md.j2", "comparison.html.j2", "experiments.html.j2", "style.css.j2"}
+    names = {"report.html.j2", "model_card.md.j2", "comparison.html.j2", "style.css.j2"}
     assert {path.name for path in Path(report_page.TEMPLATES).iterdir()} == names
