@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,10 +11,9 @@ import wca_tf
 from reproduce import readings as read
 from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
+from reproduce.image_bounds import Bounds
 from reproduce.nets import SEEDS, Net
 from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
-from wca_tf import EvaluateConfig
-from wca_tf.gaussian import certificates as proofs
 
 # Radii in l2 that are certified and attacked; in l∞, where the certificate is that of the l2 ball around the l∞ ball.
 RADII = {
@@ -53,9 +51,8 @@ PUBLISHED = {
 SMOOTHING = {"digits": (0.25,), "mnist": (0.5, 1.0), "fashion_mnist": (0.5,), "cifar10": (0.25,)}
 # Deviations of isotropic noise that is put on the features of a trained net.
 DEVIATIONS = {"tiny": (0.05,), "small": (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28), "paper": (0.02, 0.08, 0.32)}
-# The attack of one who knows the draw, and the draws.
+# The attack of one who knows the draw.
 KNOWING = {"tiny": "margin:steps=3", "small": "margin:steps=40", "paper": "margin:steps=100"}
-KNOWN_DRAWS = (0, 1)
 BOUNDS = {"certificate": "certified", "known_draw": "C1", "gaussian_shift": "C2", "deterministic": "noise off"}
 
 
@@ -71,7 +68,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
     attacks = {at: IN_LINF[scale] if at.startswith("linf") else ATTACKS[scale] for at in radii}
     on_all: dict[str, Any] = {"part": "certified_all", "certified": certified}
     columns = [
-        read.clean_expected(**on_all, attacks=("fgsm:norm=l2",), radius=radii[0]),
+        read.clean_expected(**on_all, attack="fgsm:norm=l2", radius=radii[0]),
         *(_bound(key, name, radii[0], **on_all) for key, name in BOUNDS.items()),
         Reading("the noise adds", _adds),
         *(_left(attacks[at], at, certified) for at in radii),
@@ -212,85 +209,6 @@ def measure(study: Study, dataset: str) -> None:
                     if at.startswith("l2")
                 }
             study.evidence.add_own(name, own)
-
-
-@dataclasses.dataclass(frozen=True)
-class Bounds:
-    """What the certificates of a net's test images follow from.
-
-    Attributes:
-        model: the net.
-        images: [N, H, W, channels], from 0 to 1.
-        labels: [N].
-        logits: [N, C], without noise.
-        scale: A [C, R] of the noise of the logits.
-    """
-
-    model: Any
-    images: np.ndarray
-    labels: np.ndarray
-    logits: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def of(cls, study: Study, directory: wca_tf.ModelDirectory) -> Bounds:
-        """Return the bounds of a trained net: of 20 images at --scale=tiny, else of all."""
-        count = 20 if study.scale == "tiny" else 0
-        config = EvaluateConfig(tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=count)
-        examples = wca_tf.load_evaluation_examples(config, directory)
-        model = directory.load_best()
-        images, target = examples.images.astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
-        parts = [np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, len(images) // 500 + 1)]
-        logits = np.concatenate(parts).astype(np.float64)
-        return cls(model, images, np.asarray(examples.labels), logits, np.asarray(target.logit_scale, np.float64))
-
-    @property
-    def weights(self) -> np.ndarray:
-        """The class weights, [C, D]."""
-        return np.asarray(self.model.class_weights, np.float64)
-
-    def violations(self, radius: str, attack: str) -> list[str]:
-        """Return where an attack that knows the draw, or on the net without noise, is below its certificate.
-
-        Each of these nets is deterministic. The first 100 images are attacked.
-        """
-        target, images, labels = cast(Any, wca_tf.adapt(self.model)), self.images[:100], self.labels[:100]
-        nets = {"noise off": target.without_noise()} if self.scale.any() else {"no noise": target}
-        if self.scale.any():
-            nets |= {f"draw {seed} known": target.with_fixed_draw(wca_tf.make_seed(seed)) for seed in KNOWN_DRAWS}
-        ball, found = wca_tf.as_radius(radius), []
-        for name, net in nets.items():
-            run = wca_tf.parse_attack(f"{attack}:norm={ball.norm}").run
-            result = run(net, images, labels, ball.epsilon, np.arange(len(images)), 0)
-            clean, attacked = (
-                np.asarray(net.noise_free_logits(net.features(each)), np.float64) for each in (images, result.images)
-            )
-            proved = proofs.deterministic_certificate(clean, labels, self.weights, self._change(radius))
-            if below := int(np.sum(proved & (attacked.argmax(axis=1) != labels))):
-                found.append(f"{name}, {below} images")
-        return found
-
-    def adds(self, radius: str) -> dict[str, float]:
-        """Return the certificate less that without noise, in pairs of an image, with its 95 % interval."""
-        certificate, _, _, without = self._bounds(radius, self.scale)
-        differences = certificate - without
-        mean, error = differences.mean(), 1.96 * differences.std() / np.sqrt(len(differences))
-        return {"value": float(mean), "low": float(mean - error), "high": float(mean + error)}
-
-    def with_deviation(self, deviation: float, radius: str) -> list[float]:
-        """Return the means of the certificate, C1, C2 and that without noise, with isotropic noise on the features."""
-        return [float(values.mean()) for values in self._bounds(radius, deviation * self.weights)]
-
-    def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
-        change, common = self._change(radius), (self.logits, self.labels, self.weights)
-        known = proofs.known_draw_certificate(*common, scale, change)
-        shift = proofs.gaussian_shift_certificate(*common, scale, change, None)
-        without = proofs.deterministic_certificate(*common, change).astype(np.float64)
-        return np.maximum(known, shift), known, shift, without
-
-    def _change(self, radius: str) -> float:
-        """Return by how much the features change within a radius at most."""
-        return float(self.model.lipschitz() * wca_tf.as_radius(radius).in_l2(self.images.shape[1:]))
 
 
 def _draw_deviations(dataset: str) -> Any:

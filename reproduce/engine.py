@@ -135,7 +135,9 @@ class Engine:
         for part in self.evidence.parts(net):
             old = self.evidence.evaluation(net, part)
             if old is not None and (part in asked or not _is_of(old, directory)):
-                certified = ",".join(row["text"] for row in old.results.get("certificates", {}).get("rows", []))
+                certified = ",".join(
+                    f"{row['norm']}:{row['radius']!r}" for row in old.results.get("certificates", {}).get("rows", [])
+                )
                 asked.setdefault(part, []).extend(
                     Need(net, part, each.name, each.radius.text if each.radius else None, certified)
                     for each in old.attacks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from reproduce import alignment, bound, certificates, contours, more_tables, paper_tables
+from reproduce import alignment, bound, certificates, contours, defences, more_tables, paper_tables
 from reproduce.nets import LARGER, SCALES
 from reproduce.tables import Study, Table
 from wca_tf import InputError
@@ -121,7 +121,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "defences": Experiment(
         "Table 3, and more",
         "Every stochastic defence judged alike, with its noise and without it.",
-        more_tables.defences,
+        defences.declare,
     ),
     "training_length": Experiment(
         "not in the paper",

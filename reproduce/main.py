@@ -71,9 +71,11 @@ def list_experiments() -> str:
     return "\n".join(lines)
 
 
-def command(name: str, dataset: str = "") -> str:
-    """Return the command of an experiment."""
-    return f"bin/reproduce --experiment={name}" + (f" --dataset={dataset}" if dataset else "")
+def command(name: str, scale: str = "small", dataset: str = "") -> str:
+    """Return the command of an experiment; the data set is named where it is not its own."""
+    own = EXPERIMENTS[name].datasets(scale)
+    at = f" --scale={scale}" * (scale != "small") + f" --dataset={dataset}" * (bool(dataset) and dataset not in own)
+    return f"bin/reproduce --experiment={name}{at}"
 
 
 def make_tables(evidence_dir: Path, pages_dir: Path, scale: str = "small") -> list[str]:
@@ -96,8 +98,7 @@ def _write(study: Study, name: str, dataset: str, pages_dir: Path) -> str:
     if not any(cell.value is not None for each in filled for cells in each.cells.values() for cell in cells.values()):
         return ""
     page = page_name(name, dataset, scale)
-    own = "" if dataset in experiment.small else dataset
-    write_page(page, experiment.what, command(name, own), filled, pages_dir)
+    write_page(page, experiment.what, command(name, scale, dataset), filled, pages_dir)
     return page
 
 

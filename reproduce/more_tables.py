@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from reproduce import readings as read
 from reproduce.charts import bars, dots, lines
-from reproduce.nets import BASELINES, SEEDS, Net
+from reproduce.nets import SEEDS, Net
 from reproduce.paper_numbers import ABLATION, CONTROLS, STRONGER
 from reproduce.paper_tables import ONE_DRAW, THREE, TWO, TWO_RADII, Tables, in_paper, rows_of
 from reproduce.readings import STRONG
-from reproduce.tables import EPSILON, Chosen, Filled, Reading, Row, Site, Table
+from reproduce.tables import EPSILON, Filled, Reading, Row, Table
 
 SUITE = ("fgsm", "pgd", "z_margin", "square", "adaptive")
-FEW_ATTACKS = ("pgd", "adaptive")
 EXPECTED = "Worst case: the chance that one answer is right, each image under its strongest attack."
 OFF = "Noise off: the same net without its noise, under its own worst case. The noise adds: the difference, paired."
 HUNDRED = "100 queries: the chance that 100 answers are right; the attacker needs one that is wrong."
@@ -27,14 +26,14 @@ def quickstart(dataset: str, scale: str) -> Tables:
         Table(
             "The two nets of bin/quickstart: digits, ε = 0.1",
             rows_of(nets, dataset, radius="0.1"),
-            [read.clean_expected(), read.one_draw("pgd", "PGD, one answer"), *_judged(attacks)],
+            [read.clean_expected(), read.one_draw("pgd", "PGD, one answer"), *judged_by(attacks)],
             notes=[EXPECTED, HUNDRED, OFF],
             charts=[bars("PGD, one answer", "worst case", "100 queries")],
         ),
     )
 
 
-def _judged(attacks: Sequence[str]) -> list[Reading]:
+def judged_by(attacks: Sequence[str]) -> list[Reading]:
     """Return the columns of the worst case, and of what the noise adds."""
     return [
         read.worst_case(attacks),
@@ -63,7 +62,7 @@ def fashion_mnist(dataset: str, scale: str) -> Tables:
                 read.one_draw("fgsm", "FGSM"),
                 read.one_draw("pgd", "PGD, 10 steps"),
                 read.one_draw("pgd:steps=40", "PGD, 40 steps"),
-                *_judged(STRONG),
+                *judged_by(STRONG),
                 read.gain_over(plain, STRONG, "gain over No Defense"),
                 read.zero_gradients("pgd"),
             ],
@@ -142,7 +141,7 @@ def strong_attacks(dataset: str, scale: str) -> Tables:
                 read.one_draw("fgsm", "FGSM"),
                 read.one_draw("pgd", "PGD"),
                 read.expected("square", "Square"),
-                *_judged(SUITE),
+                *judged_by(SUITE),
                 read.gain_over(Net(dataset, "none"), SUITE, "gain over No Defense"),
                 read.gain_over(Net(dataset, "none_at"), SUITE, "gain over No Defense: AT"),
                 *at_smaller,
@@ -170,7 +169,7 @@ def adversarial(dataset: str, scale: str) -> Tables:
         Table(
             f"Adversarial training on {dataset}, ε = 8/255",
             rows,
-            [read.trained(), read.clean_expected(), read.one_draw("pgd", "PGD"), *_judged(attacks), read.images()],
+            [read.trained(), read.clean_expected(), read.one_draw("pgd", "PGD"), *judged_by(attacks), read.images()],
             in_paper({label: CONTROLS[label][2:] for label in ("WCA-Net: AT", "WCA-Net: CT+AT")}, ("PGD",)),
             [
                 EXPECTED,
@@ -182,78 +181,6 @@ def adversarial(dataset: str, scale: str) -> Tables:
             [bars("clean", "PGD", "worst case", "worst case, noise off")],
         ),
     )
-
-
-_NAMES = {
-    "none": "No Defense",
-    "wca": "WCA-Net",
-    "rse": "RSE",
-    "pni": "PNI-W",
-    "l2p": "Learn2Perturb",
-    "adv_bnn": "Adv-BNN",
-    "se_snn": "SE-SNN",
-    "smoothing": "smoothing",
-    "ctrw": "CTRW",
-    "rfd": "RFD, last features",
-}
-_IN_HEAD = ("none", "wca", "se_snn", "rfd")
-# RFD's noise: the largest that costs at most a point of validation accuracy.
-_DEVIATIONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-_POINT = 0.01
-
-
-def defences(dataset: str, scale: str) -> Tables:
-    """Declare Table 3, and more: every stochastic defence judged alike, beside its net without the noise."""
-    return tuple(
-        Table(
-            f"Table 3, and more: stochastic defences on {dataset}{words}, ε = 8/255",
-            [
-                *(_baseline(dataset, name, more, scale) for name in BASELINES),
-                Row("No Defense, 100 images", (Net(dataset, f"baseline_none{more}"),), part="few"),
-                *([] if more else [Row("No Defense, decay of RSE", (Net(dataset, "baseline_decay"),), part="few")]),
-            ],
-            [
-                read.clean_expected(),
-                read.one_draw("pgd", "PGD, one answer"),
-                read.expected("pgd:steps=20:objective=expected_margin", "margin"),
-                read.expected("single_draw", "single draw"),
-                read.expected("square", "Square"),
-                *_judged(("pgd", "adaptive")),
-                read.majority(("pgd", "adaptive")),
-                read.overstates("pgd", ("pgd", "adaptive"), "PGD overstates"),
-                read.images(),
-            ],
-            notes=[
-                EXPECTED,
-                HUNDRED,
-                OFF,
-                "Rows of 100 images: nets with noise before their last features, and nets to compare with them, by "
-                "smaller budgets.",
-                "RFD: the largest noise that costs at most a point of validation accuracy, on a net that is trained "
-                "without it.",
-            ],
-            charts=[dots("worst case", "worst case, noise off", "100 queries")],
-        )
-        for more, words in (("", ""), ("_at", ", adversarially trained"))
-    )
-
-
-def _baseline(dataset: str, name: str, more: str, scale: str) -> Row:
-    net: Net | Chosen = Net(dataset, f"baseline_{name}{more}")
-    if name == "rfd" and isinstance(net, Net):
-        deviations = _DEVIATIONS[:2] if scale == "tiny" else _DEVIATIONS
-        plain, candidates = (
-            Net(dataset, f"baseline_none{more}"),
-            tuple(net.but(defence=f"rfd:deviation={value}") for value in deviations),
-        )
-
-        def largest(sites: Sequence[Site]) -> int:
-            before = sites[0].beside(plain).epoch["val_accuracy"]
-            costs = [before - site.epoch["val_accuracy"] for site in sites]
-            return max((place for place, cost in enumerate(costs) if cost <= _POINT), default=0)
-
-        net = Chosen(candidates, largest, beside=(plain,))
-    return Row(_NAMES[name], (net,), part="judged" if name in _IN_HEAD else "few")
 
 
 def training_length(dataset: str, scale: str) -> Tables:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from reproduce.experiments import Experiment
 
 LEGEND = "Accuracy in %, ± half of the 95 % interval."
-WORDS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "backbone", "max_train_examples")
+# What a reader must know of a training where it is not the paper's.
+FLAGS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "backbone", "max_train_examples")
 
 
 def write_page(name: str, what: str, command: str, tables: Sequence[Filled], directory: Path) -> None:
@@ -81,21 +82,17 @@ def _trainings(nets: Sequence[Net], scale: str) -> list[str]:
     for net in nets:
         given = dataclasses.asdict(TrainConfig()) | net.config(scale)
         papers = dataclasses.asdict(TrainConfig()) | settings(net.dataset, net.variant, "paper") | dict(net.changes)
-        differs = [f"{word.replace('_', ' ')} {given[word]}" for word in WORDS if given[word] != papers[word]]
-        alike.setdefault(", ".join(differs) or "the paper's settings", []).append(net.variant)
-    return [
-        f"Trained with {differs} ({', '.join(dict.fromkeys(variants))})."
-        if len(alike) > 1
-        else f"Trained with {differs}."
-        for differs, variants in alike.items()
-    ]
+        differs = [f"--{flag}={given[flag]}" for flag in FLAGS if given[flag] != papers[flag]]
+        alike.setdefault(f"with `{' '.join(differs)}`" if differs else "as in the paper", []).append(net.variant)
+    return [f"Trained {differs}: {', '.join(dict.fromkeys(variants))}." for differs, variants in alike.items()]
 
 
 def _seeds(filled: Filled) -> list[str]:
-    counts = {len(nets) for nets in filled.nets.values()}
-    if counts == {1}:
+    most = max(len(nets) for nets in filled.nets.values())
+    if most == 1:
         return ["Each net was trained once: the intervals do not cover another training."]
-    return [f"Rows of {max(counts)} seeds show the mean of nets that differ in their seed alone."]
+    several = f"Nets of {most} seeds: their mean ± half of their range." if most else ""
+    return [several] if several else []
 
 
 def _attacks(filled: Filled, nets: Sequence[Net]) -> list[str]:
@@ -126,4 +123,4 @@ def _cost(filled: Filled, nets: Sequence[Net]) -> list[str]:
         return []
     machines = sorted({line["machine"] for line in lines.values()})
     training = duration(sum(line["seconds"] for line in lines.values()))
-    return [f"Nets: {len(lines)}, trained in {training}. Machine: {'; '.join(machines)}."]
+    return [f"Nets: {len(lines)}, trained in {training}, with other work beside. Machine: {'; '.join(machines)}."]

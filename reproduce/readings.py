@@ -15,14 +15,17 @@ from reproduce.tables import Cell, Missing, Reading, Site
 STRONG = ("fgsm", "pgd", "pgd:steps=40", "margin", "z_margin:steps=10", "z_margin", "adaptive")
 
 
-def clean(name: str = "clean", **options: Any) -> Reading:
-    """Read the accuracy on clean images by one draw of the noise for each image, the paper's protocol."""
-    return Reading(name, lambda site: Cell.of(site.evaluation["clean"]["accuracy"]), ("fgsm",), **options)
+def clean(name: str = "clean", attack: str = "fgsm", **options: Any) -> Reading:
+    """Read the accuracy on clean images by one draw of the noise for each image, the paper's protocol.
+
+    An evaluation has an attack at least: `attack`.
+    """
+    return Reading(name, lambda site: Cell.of(site.evaluation["clean"]["accuracy"]), (attack,), **options)
 
 
-def clean_expected(name: str = "clean", **options: Any) -> Reading:
+def clean_expected(name: str = "clean", attack: str = "fgsm", **options: Any) -> Reading:
     """Read the chance that one answer to a clean image is right."""
-    return Reading(name, lambda site: Cell.of(site.evaluation["clean"]["expected_accuracy"]), ("fgsm",), **options)
+    return Reading(name, lambda site: Cell.of(site.evaluation["clean"]["expected_accuracy"]), (attack,), **options)
 
 
 def one_draw(attack: str = "", name: str = "", **options: Any) -> Reading:

@@ -21,18 +21,23 @@ class Missing(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A number with its 95 % interval, as shares from 0 to 1; or a text in its place."""
+    """A number with its 95 % interval, as shares from 0 to 1; or a text in its place.
+
+    A worst case over draws that may be no more than an upper bound has the sign ≤.
+    """
 
     value: float | None = None
     low: float | None = None
     high: float | None = None
     text: str = ""
     signed: bool = False
+    is_upper_bound: bool = False
 
     @classmethod
     def of(cls, number: Mapping[str, Any], signed: bool = False) -> Cell:
         """Return the cell of a number of results.json."""
-        return cls(number["value"], number.get("low"), number.get("high"), signed=signed)
+        ends = number["value"], number.get("low"), number.get("high")
+        return cls(*ends, signed=signed, is_upper_bound="upper_bound" in number)
 
     def shown(self) -> str:
         """Return the cell as a reader sees it: in %, ± the 95 % half-width.
@@ -43,7 +48,7 @@ class Cell:
         """
         if self.value is None:
             return self.text or "–"
-        shown = f"{100 * self.value:{'+' if self.signed else ''}.1f}".replace("-", "−")
+        shown = "≤ " * self.is_upper_bound + f"{100 * self.value:{'+' * self.signed}.1f}".replace("-", "−")
         return shown if self.low is None or self.high is None else f"{shown} ± {50 * (self.high - self.low):.1f}"
 
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 from conftest import made_once
 from scipy import stats
 
-from reproduce.certificates import Bounds
 from reproduce.engine import Engine
 from reproduce.evidence import Evidence
+from reproduce.image_bounds import Bounds
 from reproduce.tables import Study
 from wca_tf.core.errors import InputError
 from wca_tf.data.examples import Examples

@@ -1,0 +1,94 @@
+"""Certificates of each test image of a net, and attacks that they must withstand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+import numpy as np
+
+import wca_tf
+from reproduce.tables import Study
+from wca_tf import EvaluateConfig
+from wca_tf.gaussian import certificates as proofs
+
+KNOWN_DRAWS = (0, 1)  # seeds of draws that an attack knows
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """What the certificates of a net's test images follow from.
+
+    Attributes:
+        model: the net.
+        images: [N, H, W, channels], from 0 to 1.
+        labels: [N].
+        logits: [N, C], without noise.
+        scale: A [C, R] of the noise of the logits.
+    """
+
+    model: Any
+    images: np.ndarray
+    labels: np.ndarray
+    logits: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, study: Study, directory: wca_tf.ModelDirectory) -> Bounds:
+        """Return the bounds of a trained net: of 20 images at --scale=tiny, else of all."""
+        count = 20 if study.scale == "tiny" else 0
+        config = EvaluateConfig(tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=count)
+        examples = wca_tf.load_evaluation_examples(config, directory)
+        model = directory.load_best()
+        images, target = examples.images.astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
+        parts = [np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, len(images) // 500 + 1)]
+        logits = np.concatenate(parts).astype(np.float64)
+        return cls(model, images, np.asarray(examples.labels), logits, np.asarray(target.logit_scale, np.float64))
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The class weights, [C, D]."""
+        return np.asarray(self.model.class_weights, np.float64)
+
+    def violations(self, radius: str, attack: str) -> list[str]:
+        """Return where an attack that knows the draw, or on the net without noise, is below its certificate.
+
+        Each of these nets is deterministic. The first 100 images are attacked.
+        """
+        target, images, labels = cast(Any, wca_tf.adapt(self.model)), self.images[:100], self.labels[:100]
+        nets = {"noise off": target.without_noise()} if self.scale.any() else {"no noise": target}
+        if self.scale.any():
+            nets |= {f"draw {seed} known": target.with_fixed_draw(wca_tf.make_seed(seed)) for seed in KNOWN_DRAWS}
+        ball, found = wca_tf.as_radius(radius), []
+        for name, net in nets.items():
+            run = wca_tf.parse_attack(f"{attack}:norm={ball.norm}").run
+            result = run(net, images, labels, ball.epsilon, np.arange(len(images)), 0)
+            clean, attacked = (
+                np.asarray(net.noise_free_logits(net.features(each)), np.float64) for each in (images, result.images)
+            )
+            proved = proofs.deterministic_certificate(clean, labels, self.weights, self._change(radius))
+            if below := int(np.sum(proved & (attacked.argmax(axis=1) != labels))):
+                found.append(f"{name}, {below} images")
+        return found
+
+    def adds(self, radius: str) -> dict[str, float]:
+        """Return the certificate less that without noise, in pairs of an image, with its 95 % interval."""
+        certificate, _, _, without = self._bounds(radius, self.scale)
+        differences = certificate - without
+        mean, error = differences.mean(), 1.96 * differences.std() / np.sqrt(len(differences))
+        return {"value": float(mean), "low": float(mean - error), "high": float(mean + error)}
+
+    def with_deviation(self, deviation: float, radius: str) -> list[float]:
+        """Return the means of the certificate, C1, C2 and that without noise, with isotropic noise on the features."""
+        return [float(values.mean()) for values in self._bounds(radius, deviation * self.weights)]
+
+    def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
+        change, common = self._change(radius), (self.logits, self.labels, self.weights)
+        known = proofs.known_draw_certificate(*common, scale, change)
+        shift = proofs.gaussian_shift_certificate(*common, scale, change, None)
+        without = proofs.deterministic_certificate(*common, change).astype(np.float64)
+        return np.maximum(known, shift), known, shift, without
+
+    def _change(self, radius: str) -> float:
+        """Return by how much the features change within a radius at most."""
+        return float(self.model.lipschitz() * wca_tf.as_radius(radius).in_l2(self.images.shape[1:]))
