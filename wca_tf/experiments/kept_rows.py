@@ -31,7 +31,7 @@ ADAPTIVE_4_COUNTS = ("training_length", "certificates")
 # `adaptive` 5 had no attack towards each class over draws, 6 and `multi_targeted` 4 could miss a class, and 7 followed
 # the mean margin. They are as today's where no noise is before the last features, but for Square: 3 compared proposals
 # by the mean margin. On a net of digits it left 28.9 % in place of 29.3, and `adaptive` 21.9 % either way.
-NOISE_IN_THE_HEAD = ("none", "wca", "wca_official", "rfd", "se_snn")
+NOISE_IN_THE_HEAD = ("none", "wca", "rfd", "se_snn")
 # Judgement 4 differs in images with equal logits alone. `n_pixel` 3 differs in the paper's rule alone, which the kept
 # rows of one experiment have.
 JUDGEMENT_4_COUNTS: dict[str, tuple[int, ...]] = {"judgement": (4,)}

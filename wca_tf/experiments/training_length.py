@@ -27,7 +27,6 @@ NETS = {
     "No Defense": ("long_none", LONG),
     "WCA-Net anisotropic": ("long_anisotropic", LONG),
     "WCA-Net isotropic": ("long_isotropic", SHORT),
-    "WCA-Net as in the authors' code": ("long_official", SHORT),
     "WCA-Net anisotropic, rate divided by 10": ("long_steps", (30,)),
 }
 TINY = (1, 2)

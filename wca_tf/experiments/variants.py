@@ -110,7 +110,6 @@ OWN_RECIPES = {
     "long_none": "none",
     "long_anisotropic": "anisotropic",
     "long_isotropic": "isotropic",
-    "long_official": "anisotropic",
 }
 # The rows of the experiment "certificates": nets with 1-Lipschitz features, and randomised smoothing.
 # max_variance and alignment_weight are added for each data set. The temperature is that of Prach & Lampert (2022), for
@@ -149,7 +148,6 @@ VARIANTS |= {
     "long_none": {"defence": "none", **_HELD},
     "long_anisotropic": {"defence": "wca", **_HELD},
     "long_isotropic": {"defence": "wca:covariance=isotropic", **_HELD},
-    "long_official": {"defence": "wca_official", **_HELD},
     "long_steps": {"defence": "wca", "learning_rate_schedule": "steps"},
 }
 # The radius of Lipschitz-margin training, between the radii to certify, and the deviation that smooths images.
