@@ -20,7 +20,7 @@ FGSM_RS = "fgsm_rs:eot_samples=1"
 _FAST: Changes = {"adversarial": "at", "adversarial_attack": FGSM_RS}
 # An average over draws costs nothing where the logits are Gaussian, and a single draw may saturate.
 _FAST_BY_EOT: Changes = {**_FAST, "adversarial_attack": "fgsm_rs"}
-_OFFICIAL = "reproduce.official:OfficialDefence"
+_OFFICIAL = "reproduce.official:WCAOfficial"
 
 # Each net by its changes to the settings of configs/: "none..." to those of *_none.flags, "isotropic" to those of
 # *_isotropic.flags, the others to those of *_anisotropic.flags.

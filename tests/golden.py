@@ -18,6 +18,8 @@ from pathlib import Path
 os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"  # sums in one order
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # of `reproduce`, which is not installed
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -37,16 +39,17 @@ from wca_tf.runs.training import train
 # Training
 
 TINY = TrainConfig(image_size=25, max_train_examples=64, batch_size=32, epochs=2, learning_rate=1e-4, seed=5)
+OFFICIAL = "reproduce.official:WCAOfficial"
 VARIANTS = {
     "anisotropic": {},
     "isotropic": {"defence": "wca:covariance=isotropic"},
     "none": {"defence": "none", "learning_rate_schedule": "constant"},
     "constraint": {"defence": "wca:regularizer=constraint:max_weight_norm=0.5:max_variance=0.5"},
-    "official": {"defence": "wca_official"},
-    "official_isotropic": {"defence": "wca_official:covariance=isotropic"},
+    "official": {"defence": OFFICIAL},
+    "official_isotropic": {"defence": f"{OFFICIAL}:covariance=isotropic"},
     "at": {"adversarial": "at"},
     "ct_at": {"adversarial": "ct_at", "adversarial_epsilon": "0.1"},
-    "official_at": {"defence": "wca_official", "adversarial": "at"},
+    "official_at": {"defence": OFFICIAL, "adversarial": "at"},
     "cosine": {"learning_rate_schedule": "cosine", "augmentation": "crop_flip"},
     # The directory of that variant.
     "noise_alone": {"defence": "wca:noise_alone=true", "initial_weights": "none"},

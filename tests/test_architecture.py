@@ -32,8 +32,9 @@ def imported(node):
 
 def by_name(node, package):
     """The module that a text names, as `importlib` gets it: in full, or with a dot before it in a call of `load`."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("wca_tf."):
-        return [node.value]
+    text = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(text, str) and text.startswith(("wca_tf.", "reproduce.")):
+        return [text]
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "load" and node.args:
         text = getattr(node.args[0], "value", "")
         return [importlib.util.resolve_name(text, package)] if isinstance(text, str) and text.startswith(".") else []
@@ -74,6 +75,12 @@ def test_a_folder_imports_from_those_before_it(modules, arrows):
         if name != "wca_tf" and FOLDERS.index(folder_of(other)) > FOLDERS.index(folder_of(name))
     ]
     assert not back
+
+
+def test_the_package_knows_nothing_of_what_reproduces_the_paper(modules):
+    for name, (_, tree) in modules.items():
+        named = {each for node in ast.walk(tree) for each in (*imported(node), *by_name(node, name))}
+        assert not {each for each in named if each.split(".")[0] == "reproduce"}, name
 
 
 def test_there_is_no_import_circle(arrows):

@@ -13,12 +13,12 @@ import tensorflow as tf
 from attack_nets import EPSILON, QUICK, WITH_NORMS, batch_of, build_attack, predictions, random_images, run, tanh_target
 from toy_models import AIRBENCH, MIN_SIDES
 
+from reproduce.official import WCAOfficialNet
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.core.seeds import keras_seed, make_seed
 from wca_tf.data.batches import training_batches
 from wca_tf.data.sources import load_examples
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.defences.wca_official.net import WCAOfficialNet
 from wca_tf.nets.backbones import BACKBONES, build_backbone
 from wca_tf.runs.config import TrainConfig
 

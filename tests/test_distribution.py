@@ -43,7 +43,7 @@ SMALL = TrainConfig(
 VARIANTS = {
     "penalty": {},
     "constraint": {"defence": "wca:regularizer=constraint"},
-    "official": {"defence": "wca_official:covariance=isotropic"},
+    "official": {"defence": "reproduce.official:WCAOfficial:covariance=isotropic"},
     "crop_flip": {"augmentation": "crop_flip", "defence": "none", "learning_rate_schedule": "cosine"},
 }
 # Plain descent has no such trouble. ResNet-18 on so few positions is chaotic: on one device, a change of the weights by

@@ -13,6 +13,7 @@ from tensorflow.python.framework import op_def_registry
 from toy_models import convolution, make_model
 
 import wca_tf
+from reproduce.official import WCAOfficialNet
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.gaussian.probability import probability_correct
@@ -106,7 +107,7 @@ def test_the_manifest_says_what_is_there_and_where_it_comes_from(exported, train
 @pytest.mark.parametrize(
     "options",
     [
-        {"official": True},
+        pytest.param({"net_class": WCAOfficialNet}, id="official"),
         {"covariance": "isotropic", "num_classes": 2},
         pytest.param({"precision": "mixed_bfloat16"}, marks=pytest.mark.slow),
         pytest.param({"num_classes": 100, "feature_dim": 128}, marks=pytest.mark.slow),

@@ -1,4 +1,4 @@
-"""What `--defence=wca_official` does differently, against the authors' formulas written out in NumPy."""
+"""What `reproduce.official:WCAOfficial` does differently, against the authors' formulas written out in NumPy."""
 
 import dataclasses
 
@@ -9,30 +9,34 @@ import tensorflow as tf
 from attack_nets import batch_of, normal, random_images, tanh_target
 from toy_models import DIMENSIONS, make_model, toy_data
 
+from reproduce.official import (
+    OfficialAdversarialTraining,
+    OfficialAnisotropicNoise,
+    OfficialIsotropicNoise,
+    OfficialProjectedGradient,
+    WCAOfficialNet,
+    official_adversary,
+)
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.gradients import expected_gradient
 from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences import parse_defence
 from wca_tf.defences.adversarial_training import AdversarialTraining
+from wca_tf.defences.wca.net import WCANet
 from wca_tf.defences.wca.noise import AnisotropicNoise
-from wca_tf.defences.wca_official.adversarial import (
-    OfficialAdversarialTraining,
-    OfficialProjectedGradient,
-    official_adversary,
-)
-from wca_tf.defences.wca_official.noise import OfficialAnisotropicNoise, OfficialIsotropicNoise
 from wca_tf.nets.model_files import load_model
 from wca_tf.runs import training
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import train
 
+OFFICIAL = "reproduce.official:WCAOfficial"
 LAYERS = {"isotropic": OfficialIsotropicNoise, "anisotropic": OfficialAnisotropicNoise}
 EACH = pytest.mark.parametrize("covariance", list(LAYERS))
 
 
 def official(covariance, **options):
-    return make_model(covariance, official=True, **options)
+    return make_model(covariance, net_class=WCAOfficialNet, **options)
 
 
 def softplus(x):
@@ -92,9 +96,9 @@ def test_nothing_keeps_the_diagonal_positive():
 
 
 @EACH
-@pytest.mark.parametrize("authors", [False, True])
-def test_an_assigned_factor_is_the_noises(covariance, authors):
-    model = make_model(covariance, official=authors)
+@pytest.mark.parametrize("net_class", [WCANet, WCAOfficialNet])
+def test_an_assigned_factor_is_the_noises(covariance, net_class):
+    model = make_model(covariance, net_class=net_class)
     factor = np.tril(0.3 * normal(DIMENSIONS, DIMENSIONS)) + 2 * np.eye(DIMENSIONS, dtype=np.float32)
     factor = np.diag(np.diag(factor)) if covariance == "isotropic" else factor
     model.noise.assign_scale_tril(factor)
@@ -123,7 +127,7 @@ def test_an_official_net_trains_and_is_the_same_after_saving(covariance, tmp_pat
 
 @EACH
 def test_a_constrained_run_has_weights_of_norm_one_and_clipped_variances(covariance, tiny_config, tmp_path):
-    defence = f"wca_official:covariance={covariance}:regularizer=constraint"
+    defence = f"{OFFICIAL}:covariance={covariance}:regularizer=constraint"
     changes = {"defence": defence, "max_train_examples": 64, "epochs": 1, "learning_rate": 0.05}
     train(dataclasses.replace(tiny_config, **changes), tmp_path / "model")
     model = load_model(tmp_path / "model" / "last.keras")
@@ -138,7 +142,7 @@ def test_a_constrained_run_has_weights_of_norm_one_and_clipped_variances(covaria
 def test_weights_shorter_than_one_are_made_longer_as_well():
     model = official("anisotropic")
     model.classifier.kernel.assign(0.1 * model.classifier.kernel)
-    [weights, _] = parse_defence("wca_official:regularizer=constraint").callbacks()
+    [weights, _] = parse_defence(f"{OFFICIAL}:regularizer=constraint").callbacks()
     weights.set_model(model)
     weights.on_train_batch_end(0)
     np.testing.assert_allclose(np.linalg.norm(model.classifier.kernel, axis=0), 1, rtol=1e-6)
@@ -147,7 +151,7 @@ def test_weights_shorter_than_one_are_made_longer_as_well():
 def test_grey_images_are_not_normalised_and_the_adversary_is_the_authors(tiny_config, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(training, "_fit", lambda model, *rest: seen.append(model))
-    for defence in ("wca_official", "wca"):
+    for defence in (OFFICIAL, "wca"):
         config = dataclasses.replace(tiny_config, defence=defence, adversarial="at", max_train_examples=64)
         with pytest.raises(FileNotFoundError):  # nothing was trained
             train(config, tmp_path / defence)
@@ -161,14 +165,14 @@ def test_grey_images_are_not_normalised_and_the_adversary_is_the_authors(tiny_co
 
 @pytest.mark.parametrize("fixed", [{"adversarial_attack": "fgsm"}, {"adversarial_epsilon": "0.1"}])
 def test_the_attack_that_the_authors_code_fixes_cannot_be_set(fixed):
-    with pytest.raises(InputError, match=f"no --{next(iter(fixed))} with --defence=wca_official"):
-        TrainConfig(defence="wca_official", **fixed)
+    with pytest.raises(InputError, match=f"no --{next(iter(fixed))} with --defence={OFFICIAL}"):
+        TrainConfig(defence=OFFICIAL, **fixed)
 
 
 @pytest.mark.parametrize("option", ["max_weight_norm", "max_variance"])
 def test_the_bounds_that_the_authors_code_fixes_cannot_be_set(option):
-    with pytest.raises(InputError, match=f"wca_official:OPTION=VALUE with an option among .*{option}"):
-        TrainConfig(defence=f"wca_official:{option}=0.5")
+    with pytest.raises(InputError, match=f"{OFFICIAL}:OPTION=VALUE with an option among .*{option}"):
+        TrainConfig(defence=f"{OFFICIAL}:{option}=0.5")
 
 
 def test_a_negative_sum_of_raw_variances_is_divergence_not_a_number():

@@ -67,7 +67,7 @@ def parsed_files(root, directory):
 
 def test_every_other_defence_has_a_flag_file_with_adversarial_training(root):
     found = parsed_files(root, root / "configs" / "defences")
-    assert found.keys() == set(defence_names()) - {"none", "wca", "wca_official"}
+    assert found.keys() == set(defence_names()) - {"none", "wca"}
     for name, config in found.items():
         measured = parse_defence(VARIANTS[f"baseline_{name}"]["defence"])  # the options of the experiment "defences"
         assert config.parsed_defence == measured and config.adversarial == "at"

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 
 from wca_tf.defences.wca.net import WCANet
-from wca_tf.defences.wca_official.net import WCAOfficialNet
 from wca_tf.nets.bottleneck_net import BottleneckNet
 
 CLASSES, DIMENSIONS = 3, 4
@@ -28,13 +27,13 @@ def convolution(precision="float32"):
     )
 
 
-def make_model(covariance="anisotropic", backbone=None, learning_rate=0.01, official=False, **options):
+def make_model(covariance="anisotropic", backbone=None, learning_rate=0.01, net_class=WCANet, **options):
     keras.utils.set_random_seed(0)
     options = {"num_classes": CLASSES, "feature_dim": DIMENSIONS, "weight_decay": 0.1, **options}
     if covariance == "none":
         model = BottleneckNet(backbone or flatten(), **options)
     else:
-        model = (WCAOfficialNet if official else WCANet)(backbone or flatten(), covariance=covariance, **options)
+        model = net_class(backbone or flatten(), covariance=covariance, **options)
     model.build((None, 8, 8, 1))
     model.compile(
         optimizer=keras.optimizers.Adam(learning_rate),

@@ -12,7 +12,6 @@ import wca_tf.defences.rfd.net
 import wca_tf.defences.se_snn.net
 import wca_tf.defences.smoothing.net
 import wca_tf.defences.wca.net
-import wca_tf.defences.wca_official.net
 import wca_tf.nets.backbones.airbench
 import wca_tf.nets.backbones.batch_normalization
 import wca_tf.nets.backbones.prelu

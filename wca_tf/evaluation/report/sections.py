@@ -20,7 +20,7 @@ ONE_STEP = (
     "that one step reaches. Quote adaptive."
 )
 # Defences whose nets are the paper's.
-PAPERS = ("none", "wca", "wca_official")
+PAPERS = ("none", "wca")
 # The largest share of images without a useful gradient that does not stand beside the headline.
 FEW_USELESS = 0.05
 INSTEAD = {  # by whether the attack follows cross-entropy; a net that passes no gradient stops other attacks alone
