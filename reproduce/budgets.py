@@ -70,6 +70,8 @@ def part_options(part: str, scale: str) -> dict[str, Any]:
     options = {"num_examples": images, "batch_size": BATCH[scale], **PARTS[part]}
     if scale == "tiny":
         options["num_examples"] = IMAGES[scale]
+    if part == "certified_votes":
+        options["certified_draws"] = {"tiny": 1_000, "small": 20_000, "paper": 100_000}[scale]
     if part == "few" and scale != "paper":
         options["eot_samples"] = {"tiny": 2, "small": 20}[scale]
     return options

@@ -59,7 +59,9 @@ def main() -> None:
         return
     known = {name: f"{words} {best[name]:.4f}" for name, words in CHOSEN_BY.items() if name in best}
     chosen = next(iter(known.values()), "the last one")
-    print(f"best epoch {best['epoch']:.0f}: {chosen}\nnext: bin/evaluate --model_dir={model_dir}")
+    modules = ",".join(wca_tf.ModelDirectory(model_dir).needed_modules())
+    own = f" --modules={modules}" if modules else ""
+    print(f"best epoch {best['epoch']:.0f}: {chosen}\nnext: bin/evaluate --model_dir={model_dir}{own}")
 
 
 def console() -> None:
