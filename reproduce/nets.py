@@ -274,7 +274,7 @@ def _small_minutes(dataset: str, variant: str, given: Changes) -> Changes:
     defence = given.get("defence", "none" if variant.startswith("none") else "wca")
     changes: Changes = {}
     in_head = defence.split(":")[0] in ("none", "wca")
-    if dataset == "cifar10" and in_head and "initial_weights" not in given:
+    if dataset == "cifar10" and in_head and "initial_weights" not in given and "backbone_decay" not in defence:
         changes["defence"] = defence + ":backbone_decay=5e-4"
     if given.get("adversarial"):
         changes |= {"adversarial_attack": TWO_STEPS, "epochs": 15, **(_NARROW if dataset == "cifar10" else {})}
