@@ -7,7 +7,6 @@ from typing import Any
 from benchmarks.suite import evaluation, plan, training_plan
 
 Values = dict[str, float]  # cell -> value
-COMPARABLE = "another attack"  # how notes begin of peers that are timed, but not compared with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +16,8 @@ class Target:
     Attributes:
         name: what is measured.
         bound: what it must not pass.
-        at_least: the value must be as large as the bound, else as small.
         values: the results -> the value of each cell.
+        at_least: the value must be as large as the bound, else as small.
     """
 
     name: str
@@ -27,71 +26,63 @@ class Target:
     at_least: bool = False
 
     def verdict(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Met when every cell meets it; None when there is no cell yet. `value` is the worst cell's."""
+        """Return the worst cell's value, and whether every cell meets the bound; None when there is no cell yet."""
         values = self.values(results)
-        met = {cell: self._meets(value) for cell, value in values.items()}
-        worst = (min if self.at_least else max)(values.values()) if values else None
+        met = {cell: value >= self.bound if self.at_least else value <= self.bound for cell, value in values.items()}
         return {
             "name": self.name,
             "bound": self.bound,
             "at_least": self.at_least,
-            "value": worst,
+            "value": (min if self.at_least else max)(values.values()) if values else None,
             "met": all(met.values()) if met else None,
             "cells": {cell: {"value": value, "met": met[cell]} for cell, value in values.items()},
         }
-
-    def _meets(self, value: float) -> bool:
-        return value >= self.bound if self.at_least else value <= self.bound
 
 
 def verdicts(results: dict[str, Any]) -> list[dict[str, Any]]:
     return [target.verdict(results) for target in TARGETS]
 
 
-def _cells(results: dict[str, Any], attack: str, draws: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, cell) of an attack with so many draws, None for the number that targets are about."""
-    wanted = results["settings"]["target_draws"] if draws is None else draws
+def peers_of(cell: dict[str, Any]) -> list[str]:
+    """Return the contenders of a cell that are other libraries', and were timed beside wca_tf."""
+    return [name for name in cell["ratios"] if cell["attack"] in plan.LIBRARIES.get(name, ())]
+
+
+def _cells(results: dict[str, Any], attack: str, draws: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (name, cell) of an attack with so many draws."""
     for cell in results["attacks"].values():
-        if cell["attack"] == attack and cell["draws"] == wanted:
+        if (cell.get("attack"), cell.get("draws")) == (attack, draws):
             yield f"{cell['net']}, {cell['images']} images", cell
 
 
-def _over(results: dict[str, Any], attack: str, other: str) -> Values:
-    """Time of EoT over that of another contender."""
-    cells = _cells(results, attack, None)
-    return {name: cell["ratios"][other] for name, cell in cells if other in cell["ratios"]}
+def _pgd_over(other: str) -> Callable[[dict[str, Any]], Values]:
+    """Return the time of PGD with EoT over that of another contender."""
+
+    def values(results: dict[str, Any]) -> Values:
+        cells = _cells(results, "pgd", results["settings"]["target_draws"])
+        return {name: cell["ratios"][other] for name, cell in cells if other in cell["ratios"]}
+
+    return values
 
 
 def _speed_over_peers(results: dict[str, Any]) -> Values:
-    """How many times faster PGD with EoT is than each peer."""
-    found = {}
-    for name, cell in _cells(results, "pgd", None):
-        for peer in peers_of(cell):
-            found[f"{name}, {peer}"] = 1 / cell["ratios"][peer]
-    return found
+    """Return how many times faster PGD with EoT is than each peer."""
+    cells = _cells(results, "pgd", results["settings"]["target_draws"])
+    return {f"{name}, {peer}": 1 / cell["ratios"][peer] for name, cell in cells for peer in peers_of(cell)}
 
 
-def _over_fastest(results: dict[str, Any], attack: str) -> Values:
-    """Time of the deterministic attack over the fastest peer's, per gradient or query."""
-    return {
-        f"{name}, {cell['fastest_peer']}": cell["ratios"][cell["fastest_peer"]]
-        for name, cell in _cells(results, attack, 0)
-        if cell["fastest_peer"]
-    }
+def _over_fastest(attack: str) -> Callable[[dict[str, Any]], Values]:
+    """Return the time of the deterministic attack over the fastest peer's, per gradient or query."""
 
+    def values(results: dict[str, Any]) -> Values:
+        cells = [(name, cell, cell["fastest_peer"]) for name, cell in _cells(results, attack, 0)]
+        return {f"{name}, {fastest}": cell["ratios"][fastest] for name, cell, fastest in cells if fastest}
 
-def peers_of(cell: dict[str, Any]) -> list[str]:
-    """The contenders of a cell that are other libraries', make the same attack, and were timed beside wca_tf."""
-    own = (plan.OURS, plan.DETERMINISTIC, plan.REPEAT, plan.BARE)
-    return [
-        name
-        for name, result in cell["contenders"].items()
-        if name not in own and name in cell["ratios"] and not result.get("note", "").startswith(COMPARABLE)
-    ]
+    return values
 
 
 def _over_bare_passes(results: dict[str, Any]) -> Values:
-    """Time of the deterministic gradient attacks on ResNet-18 over that of the net's forward and backward passes."""
+    """Return the time of the gradient attacks on ResNet-18 over that of the net's forward and backward passes."""
     return {
         f"{attack}, {name}": cell["ratios"][plan.BARE]
         for attack in ("fgsm", "pgd", "cw", "apgd")
@@ -110,17 +101,17 @@ def _peak_shares(results: dict[str, Any]) -> Values:
 
 
 def _training_over(other: str) -> Callable[[dict[str, Any]], Values]:
-    """Seconds an image of WCA training over another contender's."""
+    """Return the seconds an image of WCA training over another contender's."""
 
     def values(results: dict[str, Any]) -> Values:
         cells = results["training"].items()
-        return {name: cell["ratios"][other] for name, cell in cells if other in cell["ratios"]}
+        return {name: cell["ratios"][other] for name, cell in cells if other in cell.get("ratios", {})}
 
     return values
 
 
 def _pipeline_over_training(results: dict[str, Any]) -> Values:
-    """Images a second of the input pipeline alone over those of training, when one machine measured both."""
+    """Return the images a second of the input pipeline over those of training, when one machine measured both."""
     machine, made, found = results["machine"], results["evaluation"].get("input pipeline", {}), {}
     if machine.get("evaluation") != machine.get("training"):
         return {}
@@ -140,13 +131,13 @@ def _start_up(name: str) -> Callable[[dict[str, Any]], Values]:
 
 
 TARGETS = (
-    Target("PGD with EoT over deterministic", 1.05, lambda r: _over(r, "pgd", plan.DETERMINISTIC)),
+    Target("PGD with EoT over deterministic", 1.05, _pgd_over(plan.DETERMINISTIC)),
     Target("PGD with EoT, times faster than each peer", 40.0, _speed_over_peers, at_least=True),
-    Target("PGD with EoT over a pass per draw", 1 / 30, lambda r: _over(r, "pgd", plan.REPEAT)),
-    Target("PGD over the fastest peer", 1.0, lambda r: _over_fastest(r, "pgd")),
-    Target("Square over the fastest peer", 1.0, lambda r: _over_fastest(r, "square")),
-    Target("C&W over the fastest peer", 1.0, lambda r: _over_fastest(r, "cw")),
-    Target("n_pixel over the fastest peer", 1.0, lambda r: _over_fastest(r, "n_pixel")),
+    Target("PGD with EoT over a pass per draw", 1 / 30, _pgd_over(plan.REPEAT)),
+    Target("PGD over the fastest peer", 1.0, _over_fastest("pgd")),
+    Target("Square over the fastest peer", 1.0, _over_fastest("square")),
+    Target("C&W over the fastest peer", 1.0, _over_fastest("cw")),
+    Target("n_pixel over the fastest peer", 1.0, _over_fastest("n_pixel")),
     Target("share of the float32 peak, LeNet++", 0.7, _peak_shares, at_least=True),
     Target("attacks over bare passes, ResNet-18", 1.05, _over_bare_passes),
     Target("training over the authors' in torch", 1.0, _training_over(training_plan.AUTHORS)),
