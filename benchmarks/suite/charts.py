@@ -8,7 +8,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.suite import plan, training_plan
+from benchmarks.suite import plan
 from benchmarks.suite.targets import peers_of
 from wca_tf.core.files import write_atomically
 from wca_tf.evaluation.report.figures import COLOURS
@@ -183,10 +183,10 @@ def training(results: dict[str, Any]) -> Figure | None:
     figure, [axes] = panels(len(timed), 3.2, 3.8)
     for axis, (name, cell) in zip(axes, timed.items(), strict=True):
         speeds = {who: r["images_per_second"] for who, r in cell["contenders"].items() if "images_per_second" in r}
-        slower = any(cell["ratios"].get(other, 0) > 1 for other in (training_plan.AUTHORS, training_plan.ART))
+        slower = any(cell["ratios"].get(other, 0) > 1 for other in (plan.AUTHORS, plan.ART))
         for number, (who, speed) in enumerate(speeds.items()):
-            missed = who == training_plan.WCA and slower
-            axis.bar(number, speed, color=MISSED if missed else MET if who == training_plan.WCA else PLAIN)
+            missed = who == plan.OURS and slower
+            axis.bar(number, speed, color=MISSED if missed else MET if who == plan.OURS else PLAIN)
             label = (f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}") + (" missed" if missed else "")
             axis.text(number, speed, label, ha="center", va="bottom", fontsize=7)
         axis.set_xticks(range(len(speeds)), list(speeds), rotation=35, ha="right", fontsize=7)

@@ -1,6 +1,6 @@
 """Time, memory and start-up of wca_tf beside its peers, in one run that can be interrupted. Started by benchmarks/run.
 
-    benchmarks/run [--out FILE.json] [--only SECTION] [--budget 30] [--rounds 5] [--threads 2] [--smoke]
+    benchmarks/run [--out FILE.json] [--only SECTION] [--rounds 5] [--threads 2] [--smoke]
     benchmarks/run --tables [--out FILE.json]       # measures nothing: charts and tables of an earlier run
 
 Every library attacks one network with equal weights, which is checked first. Contenders take turns, in processes of
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.suite import evaluation, plan, tables, training_plan
+from benchmarks.suite import evaluation, plan, tables
 from benchmarks.suite.plan import OURS, PEERS, ROOT
 from benchmarks.suite.process import Worker, WorkerError
 from benchmarks.suite.results import SECTIONS, Results
@@ -31,6 +31,7 @@ from wca_tf.distribution.progress import progress_bar
 
 TOLERANCES = {"logits": 1e-4, "noisy_logits": 1e-4, "gradient": 1e-4}  # of the largest
 PASSES_ROUNDS = 3
+WORKERS = {name: ["-m", f"benchmarks.suite.{name}"] for name in ("ours", "peers")}
 Step = tuple[str, str, Callable[[], dict[str, Any]]]  # section, name, measure
 
 
@@ -64,7 +65,7 @@ def main() -> None:
 
     found = verdicts(results)
     draw({**results, "targets": found}, arguments.out)
-    print(tables.attacks(results), tables.training(results), tables.targets(found), sep="\n\n")
+    print(tables.attacks(results), tables.targets(found), sep="\n\n")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -73,7 +74,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=SECTIONS, help="measure one section")
     parser.add_argument("--threads", type=int, default=2, help="of every library")
     parser.add_argument("--rounds", type=int, default=5, help="turns that every contender gets")
-    parser.add_argument("--budget", type=float, default=30.0, help="seconds that an attack's cell may take, roughly")
     parser.add_argument("--smoke", action="store_true", help="shows only that it runs")
     parser.add_argument("--tables", action="store_true", help="only make the charts and tables of --out again")
     return parser.parse_args()
@@ -81,7 +81,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure what is missing, section by section; return the results."""
-    settings = {name: getattr(arguments, name) for name in ("smoke", "threads", "rounds", "budget")}
+    settings = {name: getattr(arguments, name) for name in ("smoke", "threads", "rounds")}
     sizes = plan.SMOKE if arguments.smoke else plan.FULL
     results = Results(
         arguments.out, {**settings, "target_draws": sizes.target_draws}, ROOT / "benchmarks" / "peers.txt"
@@ -100,15 +100,15 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def started_workers(threads: int) -> Iterator[dict[str, Worker]]:
-    """Give a process for each library's environment; what they print goes to .benchmarks/*.log."""
+def started_workers(threads: int, commands: dict[str, list[str]] = WORKERS) -> Iterator[dict[str, Worker]]:
+    """Give a process of each environment, wca_tf's and the peers'; what they print goes to .benchmarks/*.log."""
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     os.environ |= {**dict.fromkeys(names, str(threads)), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
     workers = {}
     for name, python in (("ours", sys.executable), ("peers", str(PEERS / "bin" / "python"))):
         log = PEERS / f"{name}.log"
         log.unlink(missing_ok=True)
-        workers[name] = Worker([python, "-m", f"benchmarks.suite.{name}"], log)
+        workers[name] = Worker([python, *commands[name]], log)
     try:
         yield workers
     finally:
@@ -170,26 +170,25 @@ def measure_passes(suite: Suite, cell: plan.Cell) -> dict[str, Any]:
 def measure_attack(suite: Suite, cell: plan.Cell) -> dict[str, Any]:
     passes = suite.results.values["passes"][cell.group].get("contenders", {})
     if not passes or any("error" in result for result in passes.values()):
-        raise RuntimeError("expected bare passes, which say how much work fits; they were not timed")
+        raise RuntimeError("expected bare passes, which say who takes too long; they were not timed")
     seconds = {name: result["median"] for name, result in passes.items()}
-    contenders, rounds, left_out = plan.attack_contenders(
-        cell, suite.sizes, seconds, suite.arguments.budget, suite.arguments.rounds
-    )
-    found = with_ratios(cell, suite.turns(contenders, rounds), OURS, f"{plan.ATTACKS[cell.attack].unit}_per_image")
-    fastest = min(peers_of(found), key=lambda name: found["contenders"][name]["median"], default=None)
+    contenders, left_out = plan.attack_contenders(cell, seconds)
+    timed = suite.turns(contenders, suite.arguments.rounds)
+    for result in timed.values():
+        count_passes(result, f"{plan.ATTACKS[cell.attack].unit}_per_image")
+    found = with_ratios(cell, timed)
+    fastest = min(peers_of(found), key=lambda name: timed[name]["median"], default=None)
     multiply_adds = suite.results.values["agreement"][cell.net]["multiply_adds"]
-    share = peak_share(cell.attack, found["contenders"][OURS], multiply_adds, seconds["matmul"])
+    share = peak_share(cell.attack, timed[OURS], multiply_adds, seconds["matmul"])
     return {**found, "absent": left_out, "fastest_peer": fastest, "peak_share": share}
 
 
-def with_ratios(cell: Any, contenders: dict[str, Any], own: str, counted: str = "") -> dict[str, Any]:
-    """Return the cell with its contenders, and medians of the rounds' ratios of `own` to every other."""
-    for result in contenders.values():
-        count_passes(result, counted)
-    seconds = {name: result["seconds"] for name, result in contenders.items() if "seconds" in result}
-    mine = seconds.pop(own, None)
+def with_ratios(cell: Any, timed: dict[str, Any]) -> dict[str, Any]:
+    """Return the cell with its contenders, and medians of the rounds' ratios of wca_tf to every other."""
+    seconds = {name: result["seconds"] for name, result in timed.items() if "seconds" in result}
+    mine = seconds.pop(OURS, None)
     ratios = {other: median_ratio(mine, theirs) for other, theirs in seconds.items()} if mine else {}
-    return {**dataclasses.asdict(cell), "contenders": contenders, "ratios": ratios}
+    return {**dataclasses.asdict(cell), "contenders": timed, "ratios": ratios}
 
 
 def count_passes(result: dict[str, Any], counted: str) -> None:
@@ -212,17 +211,17 @@ def peak_share(attack: str, ours: dict[str, Any], multiply_adds: int, matmul: fl
 
 
 def training_steps(suite: Suite) -> Iterator[Step]:
-    for cell in training_plan.training_cells(suite.sizes):
+    for cell in plan.training_cells(suite.sizes):
         yield "training", cell.key, lambda cell=cell: measure_training(suite, cell)
 
 
-def measure_training(suite: Suite, cell: training_plan.TrainingCell) -> dict[str, Any]:
-    contenders = training_plan.training_contenders(cell, suite.sizes.batch)
+def measure_training(suite: Suite, cell: plan.TrainingCell) -> dict[str, Any]:
+    contenders = plan.training_contenders(cell, suite.sizes.batch)
     timed = suite.turns(contenders, suite.arguments.rounds)
     for result in timed.values():
         if "median" in result:
             result["images_per_second"] = 1 / result["median"]
-    return with_ratios(cell, timed, training_plan.WCA)
+    return with_ratios(cell, timed)
 
 
 def evaluation_steps(suite: Suite) -> Iterator[Step]:

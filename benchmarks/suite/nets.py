@@ -13,9 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.suite.plan import COMPARED, HIDDEN_NOISE, IMAGE_NOISE, KNOWN, NUM_CLASSES, weights_file
-from wca_tf import GaussianLogitsTarget, NoisyNet, WCANet, adapt, build_backbone
-from wca_tf.defences.rse.net import NoiseBeforeConvolutions
+from benchmarks.suite.plan import COMPARED, KNOWN, NUM_CLASSES, weights_file
+from wca_tf import GaussianLogitsTarget, WCANet, adapt, build_backbone
 from wca_tf.nets.backbones import BACKBONES
 
 LARGER = ("resnet18", "resnet18_narrow", "airbench93", "airbench93_relu", "airbench94_relu")
@@ -79,23 +78,6 @@ def _favour(model: WCANet, images: np.ndarray) -> None:
     scale = model.logit_scale.numpy()
     deviation = np.linalg.norm(scale[FAVOURED] - np.delete(scale, FAVOURED, axis=0), axis=1).max()
     model.noise.assign_scale_tril(model.noise.scale_tril.numpy() / deviation)
-
-
-def noise_before_convolutions(net: Net) -> NoisyNet:
-    """Return the net with RSE's noise in place of its own, and the same weights."""
-    model, shape = net.model, net.images.shape[1:]
-    first = [IMAGE_NOISE / std for std in model.pixel_std]
-    inner = build_backbone(model.backbone.name, shape, layers=lambda p: NoiseBeforeConvolutions(p, first, HIDDEN_NOISE))
-    bottleneck = keras.layers.Dense(FEATURE_DIM, model.bottleneck_activation)
-    noisy = NoisyNet(keras.Model(inner.input, bottleneck(inner.output)), NUM_CLASSES, model.pixel_mean, model.pixel_std)
-    noisy.build((None, *shape))
-    for layer, source in (
-        (inner, model.backbone),
-        (bottleneck, model.bottleneck),
-        (noisy.classifier, model.classifier),
-    ):
-        layer.set_weights(source.get_weights())
-    return noisy
 
 
 def multiply_adds(model: WCANet) -> int:

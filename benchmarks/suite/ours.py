@@ -62,17 +62,18 @@ def passes(net: nets.Net, job: dict[str, Any]) -> Job:
 
 
 def attack(net: nets.Net, job: dict[str, Any]) -> Job:
-    """Prepare an attack of wca_tf on the first images; `draws` 0 is the net without its noise."""
-    count, made = job["images"], make_attack(job["attack"], job["units"], max(job["draws"], 1))
-    target = net.target if job["draws"] else net.noise_free
-    if job.get("repeat"):
-        target = pass_per_draw(net.model)
-    if job.get("hidden"):
-        target = nets.noise_before_convolutions(net).target()
-    images, labels, indices = net.images[:count], net.labels[:count], np.arange(count)
+    """Prepare an attack of wca_tf; `draws` 0 is the net without its noise."""
+    target = pass_per_draw(net.model) if job.get("repeat") else net.target if job["draws"] else net.noise_free
+    return attack_on(target, net, job)
+
+
+def attack_on(target: Any, net: nets.Net, job: dict[str, Any]) -> Job:
+    """Prepare an attack of wca_tf on a target and the first images."""
+    made = make_attack(job["attack"], job["units"], max(job["draws"], 1))
+    images, labels = net.images[: job["images"]], net.labels[: job["images"]]
 
     def run() -> np.ndarray:
-        return made.run(target, images, labels, plan.EPSILON, indices, 0).images.numpy()
+        return made.run(target, images, labels, plan.EPSILON, np.arange(len(images)), 0).images.numpy()
 
     return Job(run, lambda result: plan.check_result(job["attack"], result, images))
 
@@ -135,26 +136,12 @@ def evolution_by_scipy(net: nets.Net, job: dict[str, Any]) -> Job:
     return Job(run)
 
 
-def hidden_deviation(net: nets.Net, job: dict[str, Any]) -> Job:
-    """Tell the standard deviation of noisy logits over passes, its mean over images and classes.
-
-    `difference` is that of the logits without noise from those of the net that was exported, over the largest.
-    """
-    model, images = nets.noise_before_convolutions(net), tf.constant(net.images[: plan.COMPARED])
-    expected = net.model.noise_free_logits(images).numpy()
-    difference = np.abs(model.noise_free_logits(images) - expected).max() / np.abs(expected).max()
-    logits = tf.function(model.logits, jit_compile=False)
-    several = [logits(images, tf.constant([number, 0])).numpy() for number in range(plan.DEVIATION_PASSES)]
-    return Job(told={"deviation": float(np.std(several, axis=0).mean()), "difference": float(difference)})
-
-
 KINDS: dict[str, Callable[[nets.Net, dict[str, Any]], Job]] = {
     "export": exported,
     "matmul": matmul,
     "passes": passes,
     "attack": attack,
     "scipy": evolution_by_scipy,
-    "hidden_deviation": hidden_deviation,
 }
 
 

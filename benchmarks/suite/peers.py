@@ -17,7 +17,7 @@ from cleverhans.torch.attacks.projected_gradient_descent import projected_gradie
 from benchmarks.suite import plan, torch_training
 from benchmarks.suite.plan import EPSILON, STEP
 from benchmarks.suite.process import Job, serve
-from benchmarks.suite.torch_nets import Arrays, TorchNet, attacked_net, differences, to_keras, to_torch
+from benchmarks.suite.torch_nets import Arrays, TorchNet, differences, to_keras, to_torch
 
 Attack = Callable[[], torch.Tensor]
 
@@ -29,23 +29,30 @@ def arrays_of(net: str) -> Arrays:
 
 
 def prepare(job: dict[str, Any]) -> Job:
-    """Make the job of a kind: agreement, training, hidden_deviation, passes or attack."""
+    """Make the job of a kind: agreement, training, passes or attack."""
     arrays, kind = arrays_of(job["net"]), job["kind"]
     if kind == "agreement":
         return Job(told=differences(job["net"], arrays))
     if kind == "training":
         return torch_training.prepare(job, arrays)
+    # Fixed weights spare peers that call `backward` those gradients.
+    net = TorchNet(job["net"], arrays, noisy=job.get("draws", 0) > 0).eval().requires_grad_(False)
+    return attack_on(net, arrays, job)
+
+
+def attack_on(net: TorchNet, arrays: Arrays, job: dict[str, Any]) -> Job:
+    """Prepare an attack, which tells after its first run how many passes an image was given, or bare passes."""
     images = to_torch(arrays["images"][: job["images"]])
     labels = torch.tensor(arrays["labels"][: job["images"]])
-    hidden = job.get("hidden", False)
-    net = attacked_net(job["net"], arrays, job.get("draws", 0) > 0 and not hidden, hidden)
-    if kind == "hidden_deviation":
-        with torch.no_grad():
-            passes = torch.stack([net(images) for _ in range(plan.DEVIATION_PASSES)])
-        return Job(told={"deviation": passes.std(dim=0).mean().item()})
-    if kind == "passes":
+    if job["kind"] == "passes":
         return Job(functools.partial(one_pass, net, images, labels, job["gradient"]))
-    return counted(net, LIBRARIES[job["library"]](net, images, labels, job), job, arrays)
+    told: dict[str, Any] = {}
+
+    def check(result: torch.Tensor) -> None:
+        plan.check_result(job["attack"], to_keras(torch.as_tensor(result)), to_keras(images))
+        told["forward_passes"] = net.forward_images / len(images)
+
+    return Job(LIBRARIES[job["library"]](net, images, labels, job), check, told)
 
 
 def one_pass(net: TorchNet, images: torch.Tensor, labels: torch.Tensor, gradient: bool) -> torch.Tensor:
@@ -55,17 +62,6 @@ def one_pass(net: TorchNet, images: torch.Tensor, labels: torch.Tensor, gradient
             return net(images)
     inputs = images.clone().requires_grad_(True)
     return torch.autograd.grad(torch.nn.functional.cross_entropy(net(inputs), labels), inputs)[0]
-
-
-def counted(net: TorchNet, run: Attack, job: dict[str, Any], arrays: Arrays) -> Job:
-    """Return the attack as a job that tells, after its first run, how many passes an image was given."""
-    told: dict[str, Any] = {}
-
-    def check(result: torch.Tensor) -> None:
-        plan.check_result(job["attack"], to_keras(torch.as_tensor(result)), arrays["images"][: job["images"]])
-        told["forward_passes"] = net.forward_images / job["images"]
-
-    return Job(run, check, told)
 
 
 def by_foolbox(net: TorchNet, images: torch.Tensor, labels: torch.Tensor, job: dict[str, Any]) -> Attack:
@@ -142,7 +138,13 @@ def by_cleverhans(net: TorchNet, images: torch.Tensor, labels: torch.Tensor, job
 
 LIBRARIES = {"Foolbox": by_foolbox, "ART": by_art, "torchattacks": by_torchattacks, "CleverHans": by_cleverhans}
 
-if __name__ == "__main__":
+
+def start(prepare: Callable[[dict[str, Any]], Job]) -> None:
+    """Be a worker with as many threads as the environment tells."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     serve(prepare)
+
+
+if __name__ == "__main__":
+    start(prepare)

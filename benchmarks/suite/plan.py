@@ -1,8 +1,7 @@
 """What is measured: the attacks, who can make them, how much work each is given, and which cells there are.
 
-A cell is (attack, net, images at a time, draws); its contenders do the same work, except where the time allowed is too
-short: then fewer steps. Who makes many passes a step may get fewer images too, not so few that each costs more. Free
-of both frameworks.
+A cell is timed in turns by contenders that make the same steps on the same images. Who makes many passes a step makes
+fewer steps, and on at most 32 images: fewer would cost more each. Free of both frameworks.
 """
 
 import dataclasses
@@ -15,26 +14,24 @@ from benchmarks.suite.timing import Contender
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PEERS = ROOT / ".benchmarks"
+NUM_CLASSES = 10
+KNOWN = 256  # images that each net is made for
+COMPARED = 8  # images on which two libraries' nets are compared
 EPSILON = 1e-3  # no image falls, and no query is saved
 STEP = EPSILON / 10
 RESTARTS = 3
 CW_SEARCHES, CW_LEARNING_RATE, CW_CONSTANT = 3, 0.01, 1.0
 POPULATION = 400  # of n_pixel; ART's is fixed
-MATMUL = 2048  # rows of the square matrices whose product is the peak
 IMAGES_PER_PASS = 1000  # wca_tf's, of n_pixel's candidates
+ADVERSARIAL_EPSILON = 8 / 255  # the paper's, of adversarial training
+MATMUL = 2048  # rows of the square matrices whose product is the peak
+MIN_IMAGES = 32  # at a time, where more were asked for
+MAX_SECONDS = 45.0  # seconds of a run beyond which a contender is left out
+# Contenders, beside the libraries.
 OURS, DETERMINISTIC = "wca_tf", "wca_tf without noise"
 REPEAT, BARE = "wca_tf, a pass per draw", "bare passes"
-SLACK = 1.2  # what an attack takes beyond its passes
-MIN_IMAGES = 32  # at a time, where more were asked for: a pass over fewer costs more an image
-COMPARED = 8  # images on which two libraries' nets are compared
-MAX_SECONDS = 45.0  # seconds of a run beyond which a contender is left out
-MIN_ROUNDS = 3  # of cells that take longer than they may
-NUM_CLASSES = 10
-KNOWN = 256  # images that each net is made for
-ADVERSARIAL_EPSILON = 8 / 255  # the paper's, of adversarial training
-# Of hidden_noise.py, standard deviations of RSE's noise: of the images, from 0 to 1, and before other convolutions.
-IMAGE_NOISE, HIDDEN_NOISE = 0.2, 0.1
-DEVIATION_PASSES = 500
+UNDEFENDED, FLOAT32 = "wca_tf, undefended net", "wca_tf in float32"
+ART, AUTHORS = "ART", "the authors' step in torch"
 
 
 def weights_file(net: str) -> Path:
@@ -44,13 +41,13 @@ def weights_file(net: str) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class AttackSpec:
-    """What an attack of `units` steps, queries or generations costs an image: `times` passes for each and the start.
+    """What an attack costs an image: `times` passes for each of its units and its start.
 
     Attributes:
-        unit: what is counted, and what times are divided by: gradients, or queries, which are forward passes.
-        forward: passes that come on top.
-        weight: of its cells' time.
-        least: units that every contender makes, whatever the time: with fewer nothing of the attack's own is timed.
+        unit: what times are divided by: gradients, or queries, which are forward passes.
+        units: steps, queries or generations on one image.
+        least: the same on several: with fewer nothing of the attack's own is timed.
+        forward: forward passes that come on top.
     """
 
     unit: str
@@ -58,7 +55,6 @@ class AttackSpec:
     times: int = 1
     start: int = 0
     forward: int = 0
-    weight: float = 1.0
     least: int = 1
 
     def counted(self, units: int) -> int:
@@ -67,12 +63,12 @@ class AttackSpec:
 
 ATTACKS = {
     "fgsm": AttackSpec("gradients", 1),
-    "pgd": AttackSpec("gradients", 10, weight=4.0),  # most targets are its
+    "pgd": AttackSpec("gradients", 10),
     "pgd_restarts": AttackSpec("gradients", 10, RESTARTS, forward=RESTARTS + 1),
-    "cw": AttackSpec("gradients", 20, CW_SEARCHES),
+    "cw": AttackSpec("gradients", 10, CW_SEARCHES),
     "apgd": AttackSpec("gradients", 20, start=1),
-    "square": AttackSpec("queries", 100, weight=3.0, least=10),  # one is its start
-    "n_pixel": AttackSpec("queries", 3, POPULATION, start=1),
+    "square": AttackSpec("queries", 100, least=10),  # one is its start
+    "n_pixel": AttackSpec("queries", 1, POPULATION, start=1),
 }
 # The other libraries, and their attacks. torchattacks' and CleverHans's C&W are other attacks.
 LIBRARIES = {
@@ -84,8 +80,7 @@ LIBRARIES = {
     "SciPy, vectorised": ("n_pixel",),
 }
 AVERAGING = ("Foolbox", "torchattacks")  # their PGD averages over draws: of logits, and of gradients
-# How many times the passes of AttackSpec a library makes: ART's line search, its three passes a query.
-FACTORS = {("ART", "cw"): 12.0, ("ART", "square"): 3.0, ("SciPy, a pass per candidate", "n_pixel"): 4.0}
+FACTORS = {("ART", "cw"): 12, ("ART", "square"): 3}  # times the passes of AttackSpec: a line search, passes a query
 
 
 def check_result(attack: str, result: np.ndarray, images: np.ndarray) -> None:
@@ -104,41 +99,41 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        grid: (net, images at a time, draws of PGD, attacks); every attack has 0 draws too, the net without noise.
-        target_draws: the number of draws that targets are about.
-        most: the largest number of units of an attack.
+        grid: (net, images at a time, attacks).
+        draws: of PGD with EoT; targets are about `target_draws`.
         batch, steps: images a step of training, and steps a run by net; of LeNet++ `adversarial_steps`.
     """
 
-    grid: tuple[tuple[str, tuple[int, ...], tuple[int, ...], tuple[str, ...]], ...]
+    grid: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
+    draws: tuple[int, ...]
     target_draws: int
-    most: int
     batch: int
     steps: dict[str, int]
     adversarial_steps: int
 
 
+BOTH = ("lenet_plus_plus", "resnet18")
 FULL = Sizes(
-    tuple((net, (1, 32, 256), (1, 10, 50, 200), tuple(ATTACKS)) for net in ("lenet_plus_plus", "resnet18")),
-    50,
-    100,
-    128,
-    {"lenet_plus_plus": 20, "resnet18": 4},
-    3,
+    grid=tuple((net, (1, 32, 256), tuple(ATTACKS)) for net in BOTH),
+    draws=(1, 10, 50, 200),
+    target_draws=50,
+    batch=128,
+    steps={"lenet_plus_plus": 20, "resnet18": 4},
+    adversarial_steps=3,
 )
 SMOKE = Sizes(
-    (("lenet_plus_plus", (2,), (2,), tuple(ATTACKS)), ("resnet18", (1,), (2,), ("pgd",))),
-    2,
-    2,
-    8,
-    {"lenet_plus_plus": 2},
-    1,
+    grid=(("lenet_plus_plus", (1,), tuple(ATTACKS)), ("resnet18", (2,), ("pgd",))),
+    draws=(2,),
+    target_draws=2,
+    batch=8,
+    steps={"lenet_plus_plus": 2},
+    adversarial_steps=1,
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What is timed in turns; `key` names it in the results."""
+    """What is timed in turns; `key` names it in the results. No `draws` is the net without noise."""
 
     attack: str
     net: str
@@ -158,10 +153,11 @@ def attack_cells(sizes: Sizes) -> list[Cell]:
     """Return every cell, those of a net and a number of images together."""
     return [
         Cell(attack, net, images, draws)
-        for net, batches, levels, attacks in sizes.grid
+        for net, batches, attacks in sizes.grid
         for images in batches
         for attack in attacks
-        for draws in ((0, *levels) if attack == "pgd" else (0,))
+        for draws in ((0, *sizes.draws) if attack == "pgd" else (0,))
+        if attack != "n_pixel" or images == 1  # an image fills its passes by itself
     ]
 
 
@@ -175,91 +171,85 @@ def passes_contenders(net: str, images: int) -> list[Contender]:
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Entrant:
-    """A contender whose work is not decided yet; it makes `factor` times the passes of the attack."""
+def attack_contenders(cell: Cell, passes: dict[str, float]) -> tuple[list[Contender], dict[str, str]]:
+    """Return who makes the cell, and who is left out, with the reason; `passes` are seconds of bare passes."""
+    contenders, left_out = [], {}
+    kind = "gradient" if ATTACKS[cell.attack].unit == "gradients" else "forward"
+    for name, worker, job, factor in _entrants(cell):
+        each = _with_work(cell, name, worker, job, factor)
+        seconds = factor * each.share * passes[f"{worker} {kind}"]
+        if factor > 1 and seconds > MAX_SECONDS:
+            left_out[name] = f"a run on {each.told['images']} images would take about {seconds:.0f} s"
+        else:
+            contenders.append(each)
+    return contenders, left_out
 
-    name: str
-    worker: str
-    job: dict[str, Any]
-    factor: float = 1.0
 
-    @property
-    def one_image(self) -> bool:
-        return self.name.startswith("SciPy")
-
-
-def entrants(cell: Cell) -> list[Entrant]:
-    """Return who makes the cell: wca_tf, its own baselines, and the libraries that can."""
+def _entrants(cell: Cell) -> list[tuple[str, str, dict[str, Any], int]]:
+    """Return (name, worker, job, how many times the attack's passes it makes) of wca_tf, its baselines, and peers."""
     attack = {"kind": "attack", "attack": cell.attack, "draws": cell.draws}
-    found = [Entrant(OURS, "ours", attack)]
+    found: list[tuple[str, str, dict[str, Any], int]] = [(OURS, "ours", attack, 1)]
     if cell.draws:
-        found.append(Entrant(DETERMINISTIC, "ours", {**attack, "draws": 0}))
-        found.append(Entrant(REPEAT, "ours", {**attack, "repeat": True}, cell.draws))
+        found.append((DETERMINISTIC, "ours", {**attack, "draws": 0}, 1))
+        found.append((REPEAT, "ours", {**attack, "repeat": True}, cell.draws))
     else:
-        found.append(Entrant(BARE, "ours", {"kind": "passes", "gradient": ATTACKS[cell.attack].unit == "gradients"}))
+        gradient = ATTACKS[cell.attack].unit == "gradients"
+        found.append((BARE, "ours", {"kind": "passes", "gradient": gradient}, 1))
     for library, attacks in LIBRARIES.items():
-        if cell.attack in attacks and (cell.draws <= 1 or library in AVERAGING):
-            factor = FACTORS.get((library, cell.attack), 1.0) * max(cell.draws, 1)
-            scipy = library.startswith("SciPy")
-            job = {"kind": "scipy", "vectorised": factor == 1} if scipy else {**attack, "library": library}
-            found.append(Entrant(library, "ours" if scipy else "peers", job, factor))
+        if cell.attack not in attacks or (cell.draws > 1 and library not in AVERAGING):
+            continue
+        if library.startswith("SciPy"):
+            found.append((library, "ours", {"kind": "scipy", "vectorised": library.endswith("vectorised")}, 1))
+        else:
+            factor = FACTORS.get((library, cell.attack), 1) * max(cell.draws, 1)
+            found.append((library, "peers", {**attack, "library": library}, factor))
     return found
 
 
-Passes = dict[str, float]  # "ours forward", "ours gradient", "peers forward", "peers gradient" -> seconds an image
-
-
-def attack_contenders(
-    cell: Cell, sizes: Sizes, passes: Passes, budget: float, rounds: int
-) -> tuple[list[Contender], int, dict[str, str]]:
-    """Give who makes the cell as much work as they can do in their share of `budget` seconds.
-
-    Returns:
-        The contenders, in how many rounds they take turns, and those left out, with the reason.
-    """
-    found, spec = entrants(cell), ATTACKS[cell.attack]
-    limit = budget * spec.weight / len(found) / (rounds + 2)  # two runs to warm up
-    asked = (cell.images, min(spec.units, sizes.most))
-
-    def fit(entrant: Entrant, asked: tuple[int, int], least: int) -> tuple[int, int]:
-        """Return what was asked, or fewer units, then fewer images down to `least`, for `limit` seconds."""
-        images, most = asked
-        fitting = (u for u in range(most, spec.least, -1) if estimate(entrant, spec, passes, images, u) <= limit)
-        units = next(fitting, min(spec.least, most))
-        return max(least, min(images, int(limit / estimate(entrant, spec, passes, 1, units)))), units
-
-    alike = [each for each in found if each.factor == 1 and not each.one_image]
-    least = 1 if cell.attack == "n_pixel" else cell.images  # its image fills a pass by itself
-    common = min(fit(each, asked, least) for each in alike)  # for all who make one pass a step
-    contenders, left_out, total = [], {}, 0.0
-    for each in found:
-        images = 1 if each.one_image else common[0]
-        work = common if each in alike else fit(each, (images, common[1]), min(images, MIN_IMAGES))
-        seconds = estimate(each, spec, passes, *work)
-        if seconds > MAX_SECONDS and each not in alike:
-            left_out[each.name] = f"a run on {work[0]} images would take about {seconds:.0f} s"
-        else:
-            total += seconds
-            contenders.append(_contender(each, cell, work))
-    return contenders, min(rounds, max(MIN_ROUNDS, int(budget * spec.weight / total) - 2)), left_out
-
-
-def estimate(entrant: Entrant, spec: AttackSpec, passes: Passes, images: int, units: int) -> float:
-    """Return the seconds that a run will take, from bare passes."""
-    forward, gradient = (passes[f"{entrant.worker} {kind}"] for kind in ("forward", "gradient"))
-    each = gradient if spec.unit == "gradients" else forward
-    return SLACK * entrant.factor * images * (spec.counted(units) * each + spec.forward * forward)
-
-
-def _contender(entrant: Entrant, cell: Cell, work: tuple[int, int]) -> Contender:
-    (images, units), spec = work, ATTACKS[cell.attack]
+def _with_work(cell: Cell, name: str, worker: str, job: dict[str, Any], factor: int) -> Contender:
+    spec = ATTACKS[cell.attack]
+    images = cell.images if factor == 1 else min(cell.images, MIN_IMAGES)
+    units = spec.units if cell.images == factor == 1 else spec.least
     counted = spec.counted(units)
-    job = {**entrant.job, "net": cell.net, "images": images, "units": units, "passes": counted}
     told = {"images": images, "units": units, f"{spec.unit}_per_image": counted}
-    if entrant.name == BARE and cell.attack == "n_pixel":  # as many images in a pass as the attack has candidates
-        size = min(images * POPULATION, IMAGES_PER_PASS)
-        job |= {"images": size, "passes": -(-images * counted // size)}
-    if spec.unit == "queries" and entrant.worker == "peers":
-        told["passes_per_unit"] = entrant.factor
-    return Contender(entrant.name, entrant.worker, job, images * counted, told)
+    if spec.unit == "queries" and worker == "peers":
+        told["passes_per_unit"] = factor
+    job = {**job, "net": cell.net, "images": images, "units": units, "passes": counted}
+    if name == BARE and cell.attack == "n_pixel":  # as many images in a pass as the attack has candidates
+        job |= {"images": POPULATION, "passes": counted // POPULATION}
+    return Contender(name, worker, job, images * counted, told)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingCell:
+    """A net and a way of training it."""
+
+    kind: str
+    net: str
+    precision: str
+    steps: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}, {self.net}, {self.precision}"
+
+
+def training_cells(sizes: Sizes) -> list[TrainingCell]:
+    precisions = ("float32", "mixed_bfloat16")
+    plain = [TrainingCell("training", net, each, steps) for net, steps in sizes.steps.items() for each in precisions]
+    return [*plain, TrainingCell("adversarial training", "lenet_plus_plus", "float32", sizes.adversarial_steps)]
+
+
+def training_contenders(cell: TrainingCell, batch: int) -> list[Contender]:
+    """Return who trains in the cell; seconds are an image's."""
+    job = {"kind": "training", "net": cell.net, "defence": "wca", "precision": cell.precision}
+    job |= {"batch": batch, "steps": cell.steps, "adversarial": cell.kind != "training"}
+    undefended = {**job, "defence": "none"}
+    float32 = cell.precision == "float32"
+    jobs = {
+        OURS: ("ours", job),
+        **({UNDEFENDED: ("ours", undefended)} if float32 else {FLOAT32: ("ours", {**job, "precision": "float32"})}),
+        **({ART: ("peers", undefended)} if job["adversarial"] else {AUTHORS: ("peers", job)}),
+    }
+    told = {"batch": batch, "steps": cell.steps}
+    return [Contender(name, worker, job, batch * cell.steps, told) for name, (worker, job) in jobs.items()]

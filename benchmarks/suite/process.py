@@ -1,4 +1,4 @@
-"""Workers: processes that make jobs ready and run them, one at a time. The standard library alone, for both environments.
+"""Workers: processes that make jobs ready and run them, one at a time. Both environments import this.
 
 ("prepare", name, job) makes a job, runs it once, checks what it gave, and answers {"seconds", "told"}; ("run", name,
 times) answers {"seconds": of one run, "peak_bytes": above the level before}; ("forget",) drops all jobs.

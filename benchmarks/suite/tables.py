@@ -1,4 +1,4 @@
-"""The tables of docs/results/cost.md in Markdown, and the targets, a line each."""
+"""The table of docs/results/cost.md in Markdown, and the targets, a line each."""
 
 from typing import Any
 
@@ -38,19 +38,10 @@ def attacks(results: dict[str, Any]) -> str:
             ),
         ]
         for name, (attack, draws, others) in ROWS.items()
+        if any(cell[0] == attack and cell[3] == draws for cell in cells)
     ]
-    return _markdown(rows, ["runtime ratio", *(f"{NETS[net]}: {images}" for net, images in columns)])
-
-
-def training(results: dict[str, Any]) -> str:
-    """Return the images per second of every contender, a column for each net and precision."""
-    cells = {name: cell["contenders"] for name, cell in results["training"].items() if "contenders" in cell}
-    names = dict.fromkeys(name for contenders in cells.values() for name in contenders)
-    speeds = {
-        name: [contenders.get(name, {}).get("images_per_second") for contenders in cells.values()] for name in names
-    }
-    rows = [[name, *(f"{speed:,.0f}" if speed else "" for speed in row)] for name, row in speeds.items()]
-    return _markdown(rows, ["images per second", *cells])
+    headers = ["runtime ratio", *(f"{NETS[net]}: {images}" for net, images in columns)]
+    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)
 
 
 def targets(verdicts: list[dict[str, Any]]) -> str:
@@ -72,7 +63,3 @@ def _ratio(cell: dict[str, Any], other: str) -> str:
     if value is None:
         return ""
     return f"{value:.2f}" if value > 0.2 else f"1/{1 / value:.0f}"
-
-
-def _markdown(rows: list[list[str]], headers: list[str]) -> str:
-    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)

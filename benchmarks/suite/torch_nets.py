@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.suite.plan import HIDDEN_NOISE, IMAGE_NOISE
-
 Arrays = dict[str, np.ndarray]
 
 
@@ -41,34 +39,6 @@ class TorchNet(nn.Module):
             features = features + torch.randn_like(features) @ self.scale_tril.T
         self.forward_images += len(images)
         return self.classifier(features)
-
-
-def attacked_net(name: str, arrays: Arrays, noisy: bool, hidden: bool = False) -> TorchNet:
-    """Return the net as it is attacked: fixed weights, which spares peers that call `backward` those gradients."""
-    net = TorchNet(name, arrays, noisy).eval().requires_grad_(False)
-    if hidden:
-        add_noise(net)
-    return net
-
-
-class Noise(nn.Module):
-    """Gaussian noise of each image, [B, channels, H, W]; `scale` is one number, or one for each channel."""
-
-    def __init__(self, scale: torch.Tensor) -> None:
-        super().__init__()
-        self.register_buffer("scale", scale.reshape(1, -1, 1, 1))
-
-    def forward(self, maps: torch.Tensor) -> torch.Tensor:
-        return maps + self.scale * torch.randn_like(maps)
-
-
-def add_noise(net: TorchNet) -> None:
-    """Put noise before each convolution of LeNet++: of the images, whose pixels are from 0 to 1, and of the others."""
-    scales = [IMAGE_NOISE / net.pixel_std, *[torch.tensor(HIDDEN_NOISE)] * 5]
-    layers: list[nn.Module] = []
-    for layer in net.backbone:
-        layers += [Noise(scales.pop(0)), layer] if isinstance(layer, nn.Conv2d) else [layer]
-    net.backbone = nn.Sequential(*layers)
 
 
 def lenet_plus_plus() -> nn.Sequential:
