@@ -18,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.suite.plan import COMPARED, NUM_CLASSES, PEERS
+from benchmarks.suite.plan import COMPARED, FEATURE_DIM, NUM_CLASSES, PEERS
 from benchmarks.suite.process import Job, Worker, serve
 from benchmarks.suite.timing import Contender, machine_load, median_ratio, time_in_turns
 
@@ -90,7 +90,7 @@ def serve_ours() -> None:
     model, shape = net.model, net.images.shape[1:]
     first = [IMAGE_NOISE / std for std in model.pixel_std]
     inner = build_backbone(NET, shape, layers=lambda p: NoiseBeforeConvolutions(p, first, HIDDEN_NOISE))
-    bottleneck = keras.layers.Dense(nets.FEATURE_DIM, model.bottleneck_activation)
+    bottleneck = keras.layers.Dense(FEATURE_DIM, model.bottleneck_activation)
     noisy = NoisyNet(keras.Model(inner.input, bottleneck(inner.output)), NUM_CLASSES, model.pixel_mean, model.pixel_std)
     noisy.build((None, *shape))
     pairs = ((inner, model.backbone), (bottleneck, model.bottleneck), (noisy.classifier, model.classifier))

@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.suite import plan
-from benchmarks.suite.targets import peers_of
+from benchmarks.suite.targets import TARGETS, peers_of
 from wca_tf.core.files import write_atomically
 from wca_tf.evaluation.report.figures import COLOURS
 
 STYLE: Any = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
 MET, MISSED, PLAIN = "#1f9e77", "#c62828", "#9aa0a6"
 MARKERS = {"Foolbox": "o", "torchattacks": "s", "ART": "D", "CleverHans": "^"}
+BOUNDS = {target.name: target.bound for target in TARGETS}
 SHOWN_FROM = 0.1  # of a target's bound: what is met by more than ten times would make the others lines
 LINE: Any = {"color": "black", "linewidth": 0.8}
 Points = list[tuple[float, float]]
@@ -78,7 +79,8 @@ def attacks(results: dict[str, Any]) -> Figure | None:
         _logarithmic(times, "y")
         _grouped(times, fastest, 1.0, bottom=1.0)
         peak_shares = {place: cell["peak_share"] for place, cell in mine.items()}
-        _grouped(shares, peak_shares, 0.7 if net == "lenet_plus_plus" else None, at_least=True)
+        bound = BOUNDS["share of the float32 peak, LeNet++"] if net == "lenet_plus_plus" else None
+        _grouped(shares, peak_shares, bound, at_least=True)
         shares.set_ylabel("share of the float32 peak")
         memory.set_ylabel("memory over the leanest peer's")
         _logarithmic(memory, "y")
@@ -137,23 +139,24 @@ def eot(results: dict[str, Any]) -> Figure | None:
     if not cells:
         return None
     draws = results["settings"]["target_draws"]
+    most, least = (BOUNDS[f"PGD with EoT{name}"] for name in (" over deterministic", ", times faster than each peer"))
     figure, [[own, others]] = panels(2, 6.4, 3.8)
     for number, (net, images) in enumerate(dict.fromkeys((cell["net"], cell["images"]) for cell in cells)):
         ratios = {cell["draws"]: cell["ratios"] for cell in cells if (cell["net"], cell["images"]) == (net, images)}
         colour, label = COLOURS[number % len(COLOURS)], f"{net}, {images} images"
         _line(own, _points(ratios, plan.DETERMINISTIC), colour, label, "o")
-        _mark(own, [(x, y) for x, y in _points(ratios, plan.DETERMINISTIC) if x == draws and y > 1.05])
+        _mark(own, [(x, y) for x, y in _points(ratios, plan.DETERMINISTIC) if x == draws and y > most])
         for peer, marker in MARKERS.items():
             speeds = [(x, 1 / y) for x, y in _points(ratios, peer)]
             _line(others, speeds, colour, "_", marker)  # the colour is told beside the other panel
-            _mark(others, [(x, y) for x, y in speeds if x == draws and y < 40])
+            _mark(others, [(x, y) for x, y in speeds if x == draws and y < least])
     for peer, marker in MARKERS.items():
         others.plot([], [], marker, color="black", markersize=4, label=peer)
     own.set(xlabel="draws", ylabel="EoT over deterministic PGD, time")
     others.set(xlabel="draws", ylabel="times faster than the peer")
     for axis, which in ((own, "x"), (others, "x"), (others, "y")):
         _logarithmic(axis, which)
-    for axis, bound in ((own, 1.05), (others, 40)):
+    for axis, bound in ((own, most), (others, least)):
         axis.axhline(bound, linestyle="--", **LINE)
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return figure

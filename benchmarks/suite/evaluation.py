@@ -21,13 +21,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.suite.plan import ROOT
+from benchmarks.suite.plan import ADVERSARIAL_EPSILON, FEATURE_DIM, ROOT
 from benchmarks.suite.process import resident
 
 TRAIN_HELP, FIRST_BATCH = "bin/train --help", "bin/evaluate to its first batch"
 ATTACKS = "fgsm,pgd,z_margin:steps=10"
-EPSILON = 8 / 255
-FEATURE_DIM = 32  # at least
 TRAINING_IMAGES = 128
 PIPELINES = {"lenet_plus_plus": "none", "resnet18": "crop_flip"}  # with the augmentation of the paper's data set
 PROGRESS = re.compile(rb"\b([1-9]\d*)%\|")  # a bar that has moved
@@ -160,11 +158,13 @@ def memory(sizes: dict[str, int], evaluates: bool) -> dict[str, Any]:
     labels = random.integers(0, classes, len(images))
     started = time.perf_counter()
     if evaluates:
-        wca_tf.evaluate(model, images, labels, attacks="fgsm", epsilons="8/255", eot_samples=draws, batch_size=100)
+        wca_tf.evaluate(
+            model, images, labels, attacks="fgsm", epsilons=ADVERSARIAL_EPSILON, eot_samples=draws, batch_size=100
+        )
     else:
         attack = wca_tf.parse_attack("pgd:steps=2", eot_samples=draws)
         floats = (images / 255).astype(np.float32)
-        attack.run(wca_tf.adapt(model), floats, labels, EPSILON, np.arange(len(labels)), 0)
+        attack.run(wca_tf.adapt(model), floats, labels, ADVERSARIAL_EPSILON, np.arange(len(labels)), 0)
     return {"peak_bytes": resident("VmHWM"), "seconds": time.perf_counter() - started}
 
 

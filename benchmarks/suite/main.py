@@ -29,8 +29,7 @@ from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.files import read_json
 from wca_tf.distribution.progress import progress_bar
 
-TOLERANCES = {"logits": 1e-4, "noisy_logits": 1e-4, "gradient": 1e-4}  # of the largest
-PASSES_ROUNDS = 3
+TOLERANCE = 1e-4  # of the largest logit or gradient
 WORKERS = {name: ["-m", f"benchmarks.suite.{name}"] for name in ("ours", "peers")}
 Step = tuple[str, str, Callable[[], dict[str, Any]]]  # section, name, measure
 
@@ -41,15 +40,12 @@ class Suite:
 
     results: Results
     workers: dict[str, Worker]
-    arguments: argparse.Namespace
+    rounds: int
+    smoke: bool
 
-    @property
-    def sizes(self) -> plan.Sizes:
-        return plan.SMOKE if self.arguments.smoke else plan.FULL
-
-    def turns(self, contenders: list[Contender], rounds: int) -> dict[str, Any]:
+    def turns(self, contenders: list[Contender]) -> dict[str, Any]:
         """Time the contenders in turns."""
-        return time_in_turns(contenders, self.workers, rounds, 0.0 if self.arguments.smoke else MIN_SECONDS)
+        return time_in_turns(contenders, self.workers, self.rounds, 0.0 if self.smoke else MIN_SECONDS)
 
 
 def main() -> None:
@@ -82,12 +78,10 @@ def parse_arguments() -> argparse.Namespace:
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure what is missing, section by section; return the results."""
     settings = {name: getattr(arguments, name) for name in ("smoke", "threads", "rounds")}
-    sizes = plan.SMOKE if arguments.smoke else plan.FULL
-    results = Results(
-        arguments.out, {**settings, "target_draws": sizes.target_draws}, ROOT / "benchmarks" / "peers.txt"
-    )
+    settings["target_draws"] = plan.target_draws(arguments.smoke)
+    results = Results(arguments.out, settings, ROOT / "benchmarks" / "peers.txt")
     with started_workers(arguments.threads) as workers:
-        suite = Suite(results, workers, arguments)
+        suite = Suite(results, workers, arguments.rounds, arguments.smoke)
         for section in (arguments.only,) if arguments.only else SECTIONS:
             steps = list(STEPS[section](suite))
             missing = [step for step in steps if not results.has(*step[:2])]
@@ -95,7 +89,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
                 results.begin(section)
                 if section != "evaluation":
                     agree(suite)
-                measure(suite, missing, done=len(steps) - len(missing))
+                measure(results, missing, done=len(steps) - len(missing))
     return results.values
 
 
@@ -116,7 +110,7 @@ def started_workers(threads: int, commands: dict[str, list[str]] = WORKERS) -> I
             worker.close()
 
 
-def measure(suite: Suite, steps: list[Step], done: int) -> None:
+def measure(results: Results, steps: list[Step], done: int) -> None:
     """Take the steps of a section, with a bar over its cells; one that fails is told of."""
     with progress_bar(done + len(steps), "cells", initial=done) as progress:
         for section, name, take in steps:
@@ -125,62 +119,38 @@ def measure(suite: Suite, steps: list[Step], done: int) -> None:
                 found = take()
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 found = {"error": one_line(error)}
-            suite.results.add(section, name, found)
+            results.add(section, name, found)
             progress.update()
 
 
 def agree(suite: Suite) -> None:
     """Export every net and stop the run unless the peers' copy gives the same logits and gradients."""
-    for net, *_ in suite.sizes.grid:
-        suite.results.add("agreement", net, agreement(suite.workers, net))
-
-
-def agreement(workers: dict[str, Worker], net: str) -> dict[str, float]:
-    try:
-        exported = told(workers["ours"], {"kind": "export", "net": net})
-        found = told(workers["peers"], {"kind": "agreement", "net": net})
-    except WorkerError as error:
-        sys.exit(f"error: {net}: {error}; see {PEERS}/*.log")
-    for name, tolerance in TOLERANCES.items():
-        if not found[name] <= tolerance:
-            sys.exit(f"error: the torch {net} is not the Keras one: {name} differ by {found[name]:.1e}")
-    return {**found, **exported}
-
-
-def told(worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what a job tells."""
-    return worker.ask("prepare", "once", job)["told"]
+    for net in plan.NETS:
+        try:
+            exported, found = (
+                suite.workers[worker].ask("prepare", "once", {"kind": kind, "net": net})["told"]
+                for worker, kind in (("ours", "export"), ("peers", "agreement"))
+            )
+        except WorkerError as error:
+            sys.exit(f"error: {net}: {error}; see {PEERS}/*.log")
+        if not max(found.values()) <= TOLERANCE:
+            sys.exit(f"error: the torch {net} is not the Keras one: of the largest, {found}")
+        suite.results.add("agreement", net, {**found, **exported})
 
 
 def attack_steps(suite: Suite) -> Iterator[Step]:
-    """Yield (section, name, measure) of bare passes, then of the attacks, for each net and number of images."""
-    known = set()
-    for cell in plan.attack_cells(suite.sizes):
-        if cell.group not in known:
-            known.add(cell.group)
-            yield "passes", cell.group, lambda cell=cell: measure_passes(suite, cell)
+    for cell in plan.attack_cells(suite.smoke):
         yield "attacks", cell.key, lambda cell=cell: measure_attack(suite, cell)
 
 
-def measure_passes(suite: Suite, cell: plan.Cell) -> dict[str, Any]:
-    contenders = plan.passes_contenders(cell.net, cell.images)
-    return {"contenders": suite.turns(contenders, min(suite.arguments.rounds, PASSES_ROUNDS))}
-
-
 def measure_attack(suite: Suite, cell: plan.Cell) -> dict[str, Any]:
-    passes = suite.results.values["passes"][cell.group].get("contenders", {})
-    if not passes or any("error" in result for result in passes.values()):
-        raise RuntimeError("expected bare passes, which say who takes too long; they were not timed")
-    seconds = {name: result["median"] for name, result in passes.items()}
-    contenders, left_out = plan.attack_contenders(cell, seconds)
-    timed = suite.turns(contenders, suite.arguments.rounds)
+    timed = suite.turns(plan.attack_contenders(cell))
     for result in timed.values():
         count_passes(result, f"{plan.ATTACKS[cell.attack].unit}_per_image")
     found = with_ratios(cell, timed)
     fastest = min(peers_of(found), key=lambda name: timed[name]["median"], default=None)
-    multiply_adds = suite.results.values["agreement"][cell.net]["multiply_adds"]
-    share = peak_share(cell.attack, timed[OURS], multiply_adds, seconds["matmul"])
-    return {**found, "absent": left_out, "fastest_peer": fastest, "peak_share": share}
+    share = peak_share(found, suite.results.values["agreement"][cell.net]["multiply_adds"])
+    return {**found, "fastest_peer": fastest, "peak_share": share}
 
 
 def with_ratios(cell: Any, timed: dict[str, Any]) -> dict[str, Any]:
@@ -200,24 +170,23 @@ def count_passes(result: dict[str, Any], counted: str) -> None:
         result["median"] *= share
 
 
-def peak_share(attack: str, ours: dict[str, Any], multiply_adds: int, matmul: float) -> float | None:
+def peak_share(cell: dict[str, Any], multiply_adds: int) -> float | None:
     """Return the multiplications a second that the attack achieved, over those of the product of matrices."""
-    if "median" not in ours:
+    if plan.PRODUCT not in cell["ratios"]:
         return None
-    spec = plan.ATTACKS[attack]
-    counted = spec.counted(ours["units"])
+    spec = plan.ATTACKS[cell["attack"]]
+    counted = spec.counted(cell["contenders"][OURS]["units"])
     work = spec.forward + counted * (2 if spec.unit == "gradients" else 1)
-    return multiply_adds * work / counted / ours["median"] / (plan.MATMUL**3 / matmul)
+    return multiply_adds * work / counted / plan.MATMUL**3 / cell["ratios"][plan.PRODUCT]
 
 
 def training_steps(suite: Suite) -> Iterator[Step]:
-    for cell in plan.training_cells(suite.sizes):
+    for cell in plan.training_cells(suite.smoke):
         yield "training", cell.key, lambda cell=cell: measure_training(suite, cell)
 
 
 def measure_training(suite: Suite, cell: plan.TrainingCell) -> dict[str, Any]:
-    contenders = plan.training_contenders(cell, suite.sizes.batch)
-    timed = suite.turns(contenders, suite.arguments.rounds)
+    timed = suite.turns(plan.training_contenders(cell))
     for result in timed.values():
         if "median" in result:
             result["images_per_second"] = 1 / result["median"]
@@ -225,8 +194,7 @@ def measure_training(suite: Suite, cell: plan.TrainingCell) -> dict[str, Any]:
 
 
 def evaluation_steps(suite: Suite) -> Iterator[Step]:
-    for name, take in evaluation.parts(suite.arguments.smoke).items():
-        yield "evaluation", name, take
+    return (("evaluation", name, take) for name, take in evaluation.parts(suite.smoke).items())
 
 
 STEPS = {"attacks": attack_steps, "training": training_steps, "evaluation": evaluation_steps}

@@ -13,13 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.suite.plan import COMPARED, KNOWN, NUM_CLASSES, weights_file
+from benchmarks.suite.plan import COMPARED, FEATURE_DIM, KNOWN, NUM_CLASSES, weights_file
 from wca_tf import GaussianLogitsTarget, WCANet, adapt, build_backbone
 from wca_tf.nets.backbones import BACKBONES
 
 LARGER = ("resnet18", "resnet18_narrow", "airbench93", "airbench93_relu", "airbench94_relu")
 IMAGE_SHAPES = {"lenet_plus_plus": (28, 28, 1), **dict.fromkeys(LARGER, (32, 32, 3))}
-FEATURE_DIM = 32
 FAVOURED = 3  # the class of every image
 MARGIN = 8.0  # in deviations of the logits over images, and of the noise
 NORM_RANGES = ((0.8, 1.2), (-0.1, 0.1), (-0.1, 0.1), (1.0, 2.0))  # scale, offset, mean and variance

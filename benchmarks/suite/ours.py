@@ -29,7 +29,7 @@ def exported(net: nets.Net, job: dict[str, Any]) -> Job:
     return Job(told={"multiply_adds": nets.multiply_adds(net.model)})
 
 
-def matmul(net: nets.Net, job: dict[str, Any]) -> Job:
+def product(net: nets.Net, job: dict[str, Any]) -> Job:
     """Prepare a float32 product of square matrices: the most that this library gets from these threads."""
     matrix = tf.random.stateless_normal([plan.MATMUL, plan.MATMUL], [0, 0])
     return Job(lambda: tf.matmul(matrix, matrix).numpy())
@@ -138,7 +138,7 @@ def evolution_by_scipy(net: nets.Net, job: dict[str, Any]) -> Job:
 
 KINDS: dict[str, Callable[[nets.Net, dict[str, Any]], Job]] = {
     "export": exported,
-    "matmul": matmul,
+    "product": product,
     "passes": passes,
     "attack": attack,
     "scipy": evolution_by_scipy,

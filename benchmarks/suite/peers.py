@@ -29,7 +29,7 @@ def arrays_of(net: str) -> Arrays:
 
 
 def prepare(job: dict[str, Any]) -> Job:
-    """Make the job of a kind: agreement, training, passes or attack."""
+    """Make the job of a kind: agreement, training or attack."""
     arrays, kind = arrays_of(job["net"]), job["kind"]
     if kind == "agreement":
         return Job(told=differences(job["net"], arrays))
@@ -41,11 +41,9 @@ def prepare(job: dict[str, Any]) -> Job:
 
 
 def attack_on(net: TorchNet, arrays: Arrays, job: dict[str, Any]) -> Job:
-    """Prepare an attack, which tells after its first run how many passes an image was given, or bare passes."""
+    """Prepare an attack, which tells after its first run how many passes an image was given."""
     images = to_torch(arrays["images"][: job["images"]])
     labels = torch.tensor(arrays["labels"][: job["images"]])
-    if job["kind"] == "passes":
-        return Job(functools.partial(one_pass, net, images, labels, job["gradient"]))
     told: dict[str, Any] = {}
 
     def check(result: torch.Tensor) -> None:
@@ -53,15 +51,6 @@ def attack_on(net: TorchNet, arrays: Arrays, job: dict[str, Any]) -> Job:
         told["forward_passes"] = net.forward_images / len(images)
 
     return Job(LIBRARIES[job["library"]](net, images, labels, job), check, told)
-
-
-def one_pass(net: TorchNet, images: torch.Tensor, labels: torch.Tensor, gradient: bool) -> torch.Tensor:
-    """Return the net's logits, or the gradient of its cross-entropy by the images."""
-    if not gradient:
-        with torch.no_grad():
-            return net(images)
-    inputs = images.clone().requires_grad_(True)
-    return torch.autograd.grad(torch.nn.functional.cross_entropy(net(inputs), labels), inputs)[0]
 
 
 def by_foolbox(net: TorchNet, images: torch.Tensor, labels: torch.Tensor, job: dict[str, Any]) -> Attack:

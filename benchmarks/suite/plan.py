@@ -14,7 +14,8 @@ from benchmarks.suite.timing import Contender
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PEERS = ROOT / ".benchmarks"
-NUM_CLASSES = 10
+NETS = ("lenet_plus_plus", "resnet18")
+NUM_CLASSES, FEATURE_DIM = 10, 32
 KNOWN = 256  # images that each net is made for
 COMPARED = 8  # images on which two libraries' nets are compared
 EPSILON = 1e-3  # no image falls, and no query is saved
@@ -26,12 +27,11 @@ IMAGES_PER_PASS = 1000  # wca_tf's, of n_pixel's candidates
 ADVERSARIAL_EPSILON = 8 / 255  # the paper's, of adversarial training
 MATMUL = 2048  # rows of the square matrices whose product is the peak
 MIN_IMAGES = 32  # at a time, where more were asked for
-MAX_SECONDS = 45.0  # seconds of a run beyond which a contender is left out
+MOST_PASSES = {"lenet_plus_plus": 6400, "resnet18": 1600}  # of a step: who makes more is left out, for the time
 # Contenders, beside the libraries.
 OURS, DETERMINISTIC = "wca_tf", "wca_tf without noise"
-REPEAT, BARE = "wca_tf, a pass per draw", "bare passes"
-UNDEFENDED, FLOAT32 = "wca_tf, undefended net", "wca_tf in float32"
-ART, AUTHORS = "ART", "the authors' step in torch"
+REPEAT, BARE, PRODUCT = "wca_tf, a pass per draw", "bare passes", "product of matrices"
+UNDEFENDED, ART, AUTHORS = "wca_tf, undefended net", "ART", "the authors' step in torch"
 
 
 def weights_file(net: str) -> Path:
@@ -95,43 +95,6 @@ def check_result(attack: str, result: np.ndarray, images: np.ndarray) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """How much is measured.
-
-    Attributes:
-        grid: (net, images at a time, attacks).
-        draws: of PGD with EoT; targets are about `target_draws`.
-        batch, steps: images a step of training, and steps a run by net; of LeNet++ `adversarial_steps`.
-    """
-
-    grid: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
-    draws: tuple[int, ...]
-    target_draws: int
-    batch: int
-    steps: dict[str, int]
-    adversarial_steps: int
-
-
-BOTH = ("lenet_plus_plus", "resnet18")
-FULL = Sizes(
-    grid=tuple((net, (1, 32, 256), tuple(ATTACKS)) for net in BOTH),
-    draws=(1, 10, 50, 200),
-    target_draws=50,
-    batch=128,
-    steps={"lenet_plus_plus": 20, "resnet18": 4},
-    adversarial_steps=3,
-)
-SMOKE = Sizes(
-    grid=(("lenet_plus_plus", (1,), tuple(ATTACKS)), ("resnet18", (2,), ("pgd",))),
-    draws=(2,),
-    target_draws=2,
-    batch=8,
-    steps={"lenet_plus_plus": 2},
-    adversarial_steps=1,
-)
-
-
-@dataclasses.dataclass(frozen=True)
 class Cell:
     """What is timed in turns; `key` names it in the results. No `draws` is the net without noise."""
 
@@ -149,40 +112,32 @@ class Cell:
         return f"{self.net}, {self.images} images"
 
 
-def attack_cells(sizes: Sizes) -> list[Cell]:
-    """Return every cell, those of a net and a number of images together."""
+def attack_cells(smoke: bool) -> list[Cell]:
+    """Return every cell, those of a net and a number of images together; EoT is PGD's alone."""
+    grid = {"lenet_plus_plus": (1,), "resnet18": (2,)} if smoke else dict.fromkeys(NETS, (1, 32, 256))
     return [
         Cell(attack, net, images, draws)
-        for net, batches, attacks in sizes.grid
+        for net, batches in grid.items()
         for images in batches
-        for attack in attacks
-        for draws in ((0, *sizes.draws) if attack == "pgd" else (0,))
+        for attack in ATTACKS
+        for draws in ((0, *eot_draws(smoke)) if attack == "pgd" else (0,))
         if attack != "n_pixel" or images == 1  # an image fills its passes by itself
     ]
 
 
-def passes_contenders(net: str, images: int) -> list[Contender]:
-    """Return a pass by either library, forward and with its gradient, and the product of matrices: seconds an image."""
-    job = {"kind": "passes", "net": net, "images": images, "passes": 1}
-    return [Contender("matmul", "ours", {"kind": "matmul", "net": net})] + [
-        Contender(f"{worker} {kind}", worker, {**job, "gradient": kind == "gradient"}, images)
-        for worker in ("ours", "peers")
-        for kind in ("forward", "gradient")
-    ]
+def eot_draws(smoke: bool) -> tuple[int, ...]:
+    return (2,) if smoke else (1, 10, 50, 200)
 
 
-def attack_contenders(cell: Cell, passes: dict[str, float]) -> tuple[list[Contender], dict[str, str]]:
-    """Return who makes the cell, and who is left out, with the reason; `passes` are seconds of bare passes."""
-    contenders, left_out = [], {}
-    kind = "gradient" if ATTACKS[cell.attack].unit == "gradients" else "forward"
-    for name, worker, job, factor in _entrants(cell):
-        each = _with_work(cell, name, worker, job, factor)
-        seconds = factor * each.share * passes[f"{worker} {kind}"]
-        if factor > 1 and seconds > MAX_SECONDS:
-            left_out[name] = f"a run on {each.told['images']} images would take about {seconds:.0f} s"
-        else:
-            contenders.append(each)
-    return contenders, left_out
+def target_draws(smoke: bool) -> int:
+    """Return the number of draws that targets are about."""
+    return 2 if smoke else 50
+
+
+def attack_contenders(cell: Cell) -> list[Contender]:
+    """Return who makes the cell, and without noise also the product of matrices, which tells the machine's peak."""
+    found = [_with_work(cell, *entrant) for entrant in _entrants(cell)]
+    return found if cell.draws else [*found, Contender(PRODUCT, "ours", {"kind": "product", "net": cell.net})]
 
 
 def _entrants(cell: Cell) -> list[tuple[str, str, dict[str, Any], int]]:
@@ -203,7 +158,8 @@ def _entrants(cell: Cell) -> list[tuple[str, str, dict[str, Any], int]]:
         else:
             factor = FACTORS.get((library, cell.attack), 1) * max(cell.draws, 1)
             found.append((library, "peers", {**attack, "library": library}, factor))
-    return found
+    most = MOST_PASSES[cell.net] / min(cell.images, MIN_IMAGES)
+    return [entrant for entrant in found if entrant[3] == 1 or entrant[3] <= most]
 
 
 def _with_work(cell: Cell, name: str, worker: str, job: dict[str, Any], factor: int) -> Contender:
@@ -222,34 +178,34 @@ def _with_work(cell: Cell, name: str, worker: str, job: dict[str, Any], factor: 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCell:
-    """A net and a way of training it."""
+    """A net and a way of training it: `steps` steps a run, of `batch` images."""
 
     kind: str
     net: str
     precision: str
     steps: int
+    batch: int
 
     @property
     def key(self) -> str:
         return f"{self.kind}, {self.net}, {self.precision}"
 
 
-def training_cells(sizes: Sizes) -> list[TrainingCell]:
-    precisions = ("float32", "mixed_bfloat16")
-    plain = [TrainingCell("training", net, each, steps) for net, steps in sizes.steps.items() for each in precisions]
-    return [*plain, TrainingCell("adversarial training", "lenet_plus_plus", "float32", sizes.adversarial_steps)]
+def training_cells(smoke: bool) -> list[TrainingCell]:
+    steps = {"lenet_plus_plus": 2} if smoke else {"lenet_plus_plus": 20, "resnet18": 4}
+    rows = [("training", net, each, steps[net]) for net in steps for each in ("float32", "mixed_bfloat16")]
+    rows.append(("adversarial training", "lenet_plus_plus", "float32", 1 if smoke else 3))
+    return [TrainingCell(*row, batch=8 if smoke else 128) for row in rows]
 
 
-def training_contenders(cell: TrainingCell, batch: int) -> list[Contender]:
+def training_contenders(cell: TrainingCell) -> list[Contender]:
     """Return who trains in the cell; seconds are an image's."""
     job = {"kind": "training", "net": cell.net, "defence": "wca", "precision": cell.precision}
-    job |= {"batch": batch, "steps": cell.steps, "adversarial": cell.kind != "training"}
-    undefended = {**job, "defence": "none"}
-    float32 = cell.precision == "float32"
-    jobs = {
-        OURS: ("ours", job),
-        **({UNDEFENDED: ("ours", undefended)} if float32 else {FLOAT32: ("ours", {**job, "precision": "float32"})}),
-        **({ART: ("peers", undefended)} if job["adversarial"] else {AUTHORS: ("peers", job)}),
-    }
-    told = {"batch": batch, "steps": cell.steps}
-    return [Contender(name, worker, job, batch * cell.steps, told) for name, (worker, job) in jobs.items()]
+    told = {"batch": cell.batch, "steps": cell.steps}
+    job |= {**told, "adversarial": cell.kind != "training"}
+    undefended, jobs = {**job, "defence": "none"}, {OURS: ("ours", job)}
+    if cell.precision == "float32":
+        jobs[UNDEFENDED] = ("ours", undefended)
+    jobs |= {ART: ("peers", undefended)} if job["adversarial"] else {AUTHORS: ("peers", job)}
+    share = cell.batch * cell.steps
+    return [Contender(name, worker, job, share, told) for name, (worker, job) in jobs.items()]

@@ -31,7 +31,7 @@ class Results:
         self._path = path
         self._load = machine_load()
         described = {"settings": settings, "versions": versions(peers)}
-        self.values: dict[str, Any] = described | {name: {} for name in ("machine", "agreement", "passes", *SECTIONS)}
+        self.values: dict[str, Any] = described | {name: {} for name in ("machine", "agreement", *SECTIONS)}
         if path.exists():
             stored = read_json(path)
             for name, value in described.items():
