@@ -11,7 +11,6 @@ Then times the first attack on a batch of 100 images, in turns, --rounds times o
 
 import argparse
 import dataclasses
-import os
 import statistics
 import sys
 import time
@@ -22,8 +21,7 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.suite.results import BUSY
-from benchmarks.suite.timing import median_ratio, turned
+from benchmarks.suite.timing import machine_load, median_ratio, turned
 from wca_tf.core.files import write_json
 from wca_tf.data.batches import to_float
 from wca_tf.evaluation.config import EvaluateConfig
@@ -49,9 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="write the measurement to this JSON file")
     arguments = parser.parse_args()
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        print(f"warning: the machine is busy (load {load:.1f}); its seconds are not to be quoted")
+    load = machine_load()
     tf.config.threading.set_intra_op_parallelism_threads(2)
     config = EvaluateConfig(
         attacks=arguments.attacks,

@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.suite.results import BUSY  # noqa: E402
+from benchmarks.suite.timing import machine_load  # noqa: E402
 
 IMAGE_SHAPES = {"lenet_plus_plus": (28, 28, 1), "resnet18": (32, 32, 3)}
 ONE, WORKERS, APART = CONTENDERS = ("one process", "two workers", "two apart")
@@ -54,9 +54,7 @@ def main() -> None:
     if arguments.worker:
         work(Settings(**json.loads(arguments.worker)))
         return
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        print(f"warning: the machine is busy (load {load:.1f}); the figures are not to be quoted")
+    load = machine_load()
     rounds = 1 if arguments.smoke else arguments.rounds
     results = [compare(smoke(each) if arguments.smoke else each, rounds) for each in SETTINGS]
     if arguments.out:

@@ -15,7 +15,6 @@ noise, as here, every class may win and it takes longest. `averaged` makes 100 d
 import argparse
 import dataclasses
 import json
-import os
 import sys
 import tempfile
 from importlib import metadata
@@ -32,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import session_client
 
 import wca_tf
-from benchmarks.suite.results import BUSY
+from benchmarks.suite.timing import machine_load
 from wca_tf.core.files import write_json
 from wca_tf.nets.bottleneck_net import BottleneckNet
 
@@ -66,9 +65,7 @@ def main() -> None:
     if arguments.smoke:
         settings = Settings(requests={1: 2, 32: 2}, warm_up=1, rounds=1)
         print("smoke: these figures mean nothing")
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        print(f"warning: the machine is busy (load {load:.1f}); the figures are not to be quoted")
+    load = machine_load()
     with tempfile.TemporaryDirectory() as directory:
         result = {"smoke": arguments.smoke, "load_at_start": load, **measure(settings, Path(directory))}
     print(table(result))

@@ -9,7 +9,6 @@ matrices in the same precision. --rounds epochs of --steps steps are timed in tu
 """
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -21,8 +20,7 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.suite import nets, training
-from benchmarks.suite.results import BUSY
-from benchmarks.suite.timing import turned
+from benchmarks.suite.timing import machine_load, turned
 from wca_tf.core.files import write_json
 from wca_tf.runs.model_dir import versions
 
@@ -41,9 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.backbones.split(",")) - set(nets.IMAGE_SHAPES)):
         parser.error(f"expected --backbones among {', '.join(nets.IMAGE_SHAPES)}; received {', '.join(unknown)}")
-    load = os.getloadavg()[0]
-    if load > BUSY:
-        print(f"warning: the machine is busy (load {load:.1f}); its seconds are not to be quoted")
+    load = machine_load()
     peaks = {precision: peak(dtype) for precision, dtype in DTYPES.items()}
     print(", ".join(f"peak in {precision} {value / 1e12:.2f}·10¹² operations/s" for precision, value in peaks.items()))
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The results drawn, as PNG and SVG beside their file; what missed its target is red, with its number."""
+"""The results drawn, as PNG beside their file; what missed its target is red, with its number."""
 
 from pathlib import Path
 from typing import Any
@@ -8,47 +8,44 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.suite import plan, training_plan
-from benchmarks.suite.targets import peers_of
+from benchmarks.suite import plan
+from benchmarks.suite.targets import TARGETS, peers_of
+from wca_tf.core.files import write_atomically
 from wca_tf.evaluation.report.figures import COLOURS
-from wca_tf.experiments.charts import STYLE, legend, save
 
+STYLE: Any = {"text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9}
 MET, MISSED, PLAIN = "#1f9e77", "#c62828", "#9aa0a6"
-MARKERS = "osD^v"
+MARKERS = {"Foolbox": "o", "torchattacks": "s", "ART": "D", "CleverHans": "^"}
+BOUNDS = {target.name: target.bound for target in TARGETS}
 SHOWN_FROM = 0.1  # of a target's bound: what is met by more than ten times would make the others lines
+LINE: Any = {"color": "black", "linewidth": 0.8}
 Points = list[tuple[float, float]]
 
 
 def draw(results: dict[str, Any], out: Path) -> None:
-    """Every chart for which there is something to draw."""
+    """Draw every chart for which there is something to draw."""
     with matplotlib.rc_context(STYLE):
-        for name, figure in (
-            ("targets", targets(results["targets"])),
-            ("attacks", attacks(results)),
-            ("eot", expectation(results)),
-            ("training", training(results["training"])),
-            ("evaluation", evaluation(results["evaluation"])),
-        ):
-            if figure is not None:
-                save(figure, out.parent, f"{out.stem}_{name}")
+        for make in (targets, attacks, eot, training, evaluation):
+            if figure := make(results):
+                path = out.parent / f"{out.stem}_{make.__name__}.png"
+                write_atomically(path, lambda temporary, figure=figure: figure.savefig(temporary, dpi=110))
 
 
-def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many axes side by side."""
-    figure = Figure(figsize=(width * count, height), layout="constrained")
-    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+def panels(columns: int, width: float, height: float, rows: int = 1) -> tuple[Figure, Any]:
+    """Return a figure of so many axes, and these by row."""
+    figure = Figure(figsize=(width * columns, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def targets(verdicts: list[dict[str, Any]]) -> Figure | None:
-    """A bar for each target: how far its worst cell is from the bound, on a logarithmic scale; a dot for each cell."""
-    measured = [target for target in verdicts if target["value"]]
+def targets(results: dict[str, Any]) -> Figure | None:
+    """Draw a bar for each target: how far its worst cell is from the bound; a dot for each cell."""
+    measured = [target for target in results["targets"] if target["value"]]
     if not measured:
         return None
-    figure, [axis] = panels(1, 8.6, 0.6 + 0.36 * len(measured))
+    figure, [[axis]] = panels(1, 8.6, 0.6 + 0.36 * len(measured))
     for row, target in enumerate(measured):
         colour = MET if target["met"] else MISSED
-        worst = _beyond(target, target["value"])
-        axis.barh(row, worst - 1, left=1, height=0.6, color=colour)
+        axis.barh(row, _beyond(target, target["value"]) - 1, left=1, height=0.6, color=colour)
         dots = [_beyond(target, cell["value"]) for cell in target["cells"].values() if cell["value"]]
         axis.plot(dots, [row] * len(dots), ".", color="black", markersize=3)
         sign = "≥" if target["at_least"] else "≤"
@@ -56,7 +53,7 @@ def targets(verdicts: list[dict[str, Any]]) -> Figure | None:
         axis.text(1.02, row, label, transform=axis.get_yaxis_transform(), va="center", color=colour, fontsize=8)
     axis.set_yticks(range(len(measured)), [target["name"] for target in measured])
     axis.invert_yaxis()
-    axis.axvline(1, color="black", linewidth=0.8)
+    axis.axvline(1, **LINE)
     _logarithmic(axis, "x")
     axis.set_xlim(left=SHOWN_FROM)
     axis.set_xlabel("the worst cell over the bound (dots: every cell); right of the line it is missed")
@@ -64,35 +61,35 @@ def targets(verdicts: list[dict[str, Any]]) -> Figure | None:
 
 
 def _beyond(target: dict[str, Any], value: float) -> float:
-    """The value over its bound, or the bound over it where more is better: above 1 is missed."""
+    """Return the value over its bound, or the bound over it where more is better: above 1 is missed."""
     return target["bound"] / value if target["at_least"] else value / target["bound"]
 
 
 def attacks(results: dict[str, Any]) -> Figure | None:
-    """For each net: deterministic attacks' time over the fastest peer's, share of the peak, and memory."""
+    """Draw for each net: deterministic attacks' time over the fastest peer's, share of the peak, and memory."""
     cells = [cell for cell in results["attacks"].values() if cell.get("draws") == 0]
     nets = list(dict.fromkeys(cell["net"] for cell in cells))
     if not nets:
         return None
-    figure = Figure(figsize=(6.4 * len(nets), 9.0), layout="constrained")
-    rows = figure.subplots(3, len(nets), squeeze=False)
-    for column, net in enumerate(nets):
-        mine = [cell for cell in cells if cell["net"] == net]
-        times = {_place(cell): cell["ratios"][cell["fastest_peer"]] for cell in mine if cell["fastest_peer"]}
-        rows[0][column].set(title=net, ylabel="time over the fastest peer's")
-        _logarithmic(rows[0][column], "y")
-        _grouped(rows[0][column], times, 1.0, bottom=1.0)
-        shares = {_place(cell): cell["peak_share"] for cell in mine if cell["peak_share"]}
-        _grouped(rows[1][column], shares, 0.7 if net == "lenet_plus_plus" else None, at_least=True)
-        rows[1][column].set_ylabel("share of the float32 peak")
-        rows[2][column].set_ylabel("memory over the leanest peer's")
-        _logarithmic(rows[2][column], "y")
-        _grouped(rows[2][column], {_place(cell): ratio for cell in mine if (ratio := _memory(cell))}, None, bottom=1.0)
+    figure, rows = panels(len(nets), 6.4, 9.0, rows=3)
+    for [times, shares, memory], net in zip(rows.T, nets, strict=True):
+        mine = {(cell["attack"], cell["images"]): cell for cell in cells if cell["net"] == net}
+        fastest = {place: cell["ratios"].get(cell["fastest_peer"]) for place, cell in mine.items()}
+        times.set(title=net, ylabel="time over the fastest peer's")
+        _logarithmic(times, "y")
+        _grouped(times, fastest, 1.0, bottom=1.0)
+        peak_shares = {place: cell["peak_share"] for place, cell in mine.items()}
+        bound = BOUNDS["share of the float32 peak, LeNet++"] if net == "lenet_plus_plus" else None
+        _grouped(shares, peak_shares, bound, at_least=True)
+        shares.set_ylabel("share of the float32 peak")
+        memory.set_ylabel("memory over the leanest peer's")
+        _logarithmic(memory, "y")
+        _grouped(memory, {place: _memory(cell) for place, cell in mine.items()}, None, bottom=1.0)
     return figure
 
 
 def _memory(cell: dict[str, Any]) -> float | None:
-    """Peak bytes over the least of the peers' with as many images, where both are known."""
+    """Return peak bytes over the least of the peers' with as many images, where both are known."""
     contenders = cell["contenders"]
     ours, images = (contenders[plan.OURS].get(key) for key in ("peak_bytes", "images"))
     peers = [contenders[name] for name in peers_of(cell)]
@@ -100,13 +97,9 @@ def _memory(cell: dict[str, Any]) -> float | None:
     return ours / min(known) if ours and known else None
 
 
-def _place(cell: dict[str, Any]) -> tuple[str, int]:
-    return cell["attack"], cell["images"]
-
-
 def _logarithmic(axis: Axes, which: str) -> None:
-    """A logarithmic scale whose numbers are written out: matplotlib's are formulas, which STYLE leaves unread."""
-    (axis.set_xscale if which == "x" else axis.set_yscale)("log")
+    """Make a scale logarithmic, with numbers written out: matplotlib's are formulas, which STYLE leaves unread."""
+    axis.set(**{f"{which}scale": "log"})
     ticks = axis.xaxis if which == "x" else axis.yaxis
     ticks.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     ticks.set_major_formatter(ticker.FuncFormatter(lambda value, _: _tick(value, *ticks.get_view_interval())))
@@ -114,18 +107,18 @@ def _logarithmic(axis: Axes, which: str) -> None:
 
 
 def _tick(value: float, low: float, high: float) -> str:
-    """Where many decades are shown, of 1, 2 and 5 the powers of ten alone."""
-    crowded = high / low > 100
-    return "" if crowded and f"{value:e}"[0] != "1" else f"{value:g}"
+    """Return a tick's number; where many decades are shown, of 1, 2 and 5 the powers of ten alone."""
+    return "" if high / low > 100 and f"{value:e}"[0] != "1" else f"{value:g}"
 
 
 def _grouped(
-    axis: Axes, values: dict[tuple[str, int], float], bound: float | None, at_least: bool = False, bottom: float = 0.0
+    axis: Axes, values: dict[Any, float | None], bound: float | None, at_least: bool = False, bottom: float = 0.0
 ) -> None:
-    """Bars from `bottom` by attack and number of images, against a bound where there is one."""
-    names, sizes = (list(dict.fromkeys(place[part] for place in values)) for part in (0, 1))
+    """Draw bars from `bottom` by (attack, number of images), against a bound where there is one."""
+    known = {place: value for place, value in values.items() if value}
+    names, sizes = (list(dict.fromkeys(place[part] for place in known)) for part in (0, 1))
     width = 0.8 / max(len(sizes), 1)
-    for (name, size), value in values.items():
+    for (name, size), value in known.items():
         met = bound is None or (value >= bound if at_least else value <= bound)
         place = names.index(name) + (sizes.index(size) - (len(sizes) - 1) / 2) * width
         colour = PLAIN if bound is None else MET if met else MISSED
@@ -134,46 +127,43 @@ def _grouped(
         side = "top" if value < bottom else "bottom"
         axis.text(place, value, label, rotation=90, fontsize=7, ha="center", va=side, color=colour)
     if bound is not None:
-        axis.axhline(bound, color="black", linewidth=0.8, linestyle="--")
+        axis.axhline(bound, linestyle="--", **LINE)
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axis.set_xlabel("images at a time, from left to right: " + ", ".join(map(str, sizes)))
     axis.margins(y=0.3)
 
 
-def expectation(results: dict[str, Any]) -> Figure | None:
-    """PGD with EoT by the number of draws: over the deterministic one, and how much faster than peers."""
+def eot(results: dict[str, Any]) -> Figure | None:
+    """Draw PGD with EoT by the number of draws: over the deterministic one, and how much faster than peers."""
     cells = [cell for cell in results["attacks"].values() if cell.get("attack") == "pgd" and cell["draws"] > 0]
     if not cells:
         return None
-    figure, [own, others] = panels(2, 6.4, 3.8)
-    peers = dict(zip(("Foolbox", "torchattacks", "ART", "CleverHans"), MARKERS, strict=False))
+    draws = results["settings"]["target_draws"]
+    most, least = (BOUNDS[f"PGD with EoT{name}"] for name in (" over deterministic", ", times faster than each peer"))
+    figure, [[own, others]] = panels(2, 6.4, 3.8)
     for number, (net, images) in enumerate(dict.fromkeys((cell["net"], cell["images"]) for cell in cells)):
-        mine = [cell for cell in cells if (cell["net"], cell["images"]) == (net, images)]
+        ratios = {cell["draws"]: cell["ratios"] for cell in cells if (cell["net"], cell["images"]) == (net, images)}
         colour, label = COLOURS[number % len(COLOURS)], f"{net}, {images} images"
-        one = plan.DETERMINISTIC
-        ratios = [(cell["draws"], cell["ratios"][one]) for cell in mine if one in cell["ratios"]]
-        _line(own, ratios, colour, label, "o")
-        _mark(own, _at_target(ratios, results), 1.05, at_least=False)
-        for peer, marker in peers.items():
-            speeds = [(cell["draws"], 1 / cell["ratios"][peer]) for cell in mine if peer in cell["ratios"]]
+        _line(own, _points(ratios, plan.DETERMINISTIC), colour, label, "o")
+        _mark(own, [(x, y) for x, y in _points(ratios, plan.DETERMINISTIC) if x == draws and y > most])
+        for peer, marker in MARKERS.items():
+            speeds = [(x, 1 / y) for x, y in _points(ratios, peer)]
             _line(others, speeds, colour, "_", marker)  # the colour is told beside the other panel
-            _mark(others, _at_target(speeds, results), 40.0, at_least=True)
-    for peer, marker in peers.items():
+            _mark(others, [(x, y) for x, y in speeds if x == draws and y < least])
+    for peer, marker in MARKERS.items():
         others.plot([], [], marker, color="black", markersize=4, label=peer)
     own.set(xlabel="draws", ylabel="EoT over deterministic PGD, time")
     others.set(xlabel="draws", ylabel="times faster than the peer")
     for axis, which in ((own, "x"), (others, "x"), (others, "y")):
         _logarithmic(axis, which)
-    own.axhline(1.05, color="black", linewidth=0.8, linestyle="--")
-    others.axhline(40, color="black", linewidth=0.8, linestyle="--")
-    legend(own)
-    legend(others)
+    for axis, bound in ((own, most), (others, least)):
+        axis.axhline(bound, linestyle="--", **LINE)
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return figure
 
 
-def _at_target(points: Points, results: dict[str, Any]) -> Points:
-    """The points with as many draws as targets are about."""
-    return [point for point in points if point[0] == results["settings"]["target_draws"]]
+def _points(ratios: dict[int, dict[str, float]], other: str) -> Points:
+    return [(draws, found[other]) for draws, found in ratios.items() if other in found]
 
 
 def _line(axis: Axes, points: Points, colour: str, label: str, marker: str) -> None:
@@ -181,25 +171,25 @@ def _line(axis: Axes, points: Points, colour: str, label: str, marker: str) -> N
         axis.plot(*zip(*points, strict=True), marker=marker, markersize=4, color=colour, label=label, linewidth=1)
 
 
-def _mark(axis: Axes, points: Points, bound: float, at_least: bool) -> None:
-    """A red ring and the number where a point misses the bound."""
-    for x, y in points:
-        if (y < bound) if at_least else (y > bound):
-            axis.plot(x, y, "o", markersize=9, markerfacecolor="none", markeredgecolor=MISSED)
-            axis.annotate(f"{y:.3g}", (x, y), color=MISSED, fontsize=7, xytext=(5, 5), textcoords="offset points")
+def _mark(axis: Axes, missed: Points) -> None:
+    """Draw a red ring and the number where a point misses the bound."""
+    for x, y in missed:
+        axis.plot(x, y, "o", markersize=9, markerfacecolor="none", markeredgecolor=MISSED)
+        axis.annotate(f"{y:.3g}", (x, y), color=MISSED, fontsize=7, xytext=(5, 5), textcoords="offset points")
 
 
-def training(cells: dict[str, Any]) -> Figure | None:
-    """Images per second of every contender; red where wca_tf is slower than the step in torch, or ART."""
-    timed = {name: cell for name, cell in cells.items() if "contenders" in cell}
+def training(results: dict[str, Any]) -> Figure | None:
+    """Draw images per second of every contender; red where wca_tf is slower than the step in torch, or ART."""
+    timed = {name: cell for name, cell in results["training"].items() if "contenders" in cell}
     if not timed:
         return None
-    figure, axes = panels(len(timed), 3.2, 3.8)
+    figure, [axes] = panels(len(timed), 3.2, 3.8)
     for axis, (name, cell) in zip(axes, timed.items(), strict=True):
         speeds = {who: r["images_per_second"] for who, r in cell["contenders"].items() if "images_per_second" in r}
+        slower = any(cell["ratios"].get(other, 0) > 1 for other in (plan.AUTHORS, plan.ART))
         for number, (who, speed) in enumerate(speeds.items()):
-            missed = who == training_plan.WCA and _slower(cell)
-            axis.bar(number, speed, color=MISSED if missed else MET if who == training_plan.WCA else PLAIN)
+            missed = who == plan.OURS and slower
+            axis.bar(number, speed, color=MISSED if missed else MET if who == plan.OURS else PLAIN)
             label = (f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}") + (" missed" if missed else "")
             axis.text(number, speed, label, ha="center", va="bottom", fontsize=7)
         axis.set_xticks(range(len(speeds)), list(speeds), rotation=35, ha="right", fontsize=7)
@@ -208,17 +198,14 @@ def training(cells: dict[str, Any]) -> Figure | None:
     return figure
 
 
-def _slower(cell: dict[str, Any]) -> bool:
-    return any(cell["ratios"].get(other, 0) > 1 for other in (training_plan.AUTHORS, training_plan.ART))
-
-
-def evaluation(parts: dict[str, Any]) -> Figure | None:
-    """Peak memory along examples, draws and classes, and P(correct)'s time by classes."""
+def evaluation(results: dict[str, Any]) -> Figure | None:
+    """Draw peak memory along examples, draws and classes, and P(correct)'s time by classes."""
+    parts = results["evaluation"]
     curves = {name.removeprefix("memory by "): part for name, part in parts.items() if "points" in part}
     times = {int(key): part for key, part in parts.get("P(correct)", {}).items() if isinstance(part, dict)}
     if not curves and not times:
         return None
-    figure, axes = panels(len(curves) + bool(times), 3.2, 3.2)
+    figure, [axes] = panels(len(curves) + bool(times), 3.2, 3.2)
     for axis, (name, curve) in zip(axes, curves.items(), strict=False):
         points = [(point[name], point["peak_bytes"] / 1e9) for point in curve["points"]]
         axis.plot(*zip(*points, strict=True), marker="o", color=COLOURS[0])
@@ -231,6 +218,6 @@ def evaluation(parts: dict[str, Any]) -> Figure | None:
         axes[-1].plot(sorted(times), values, marker="o", color=COLOURS[1])
         for which in "xy":
             _logarithmic(axes[-1], which)
-        axes[-1].set(xlabel="classes", ylabel="ms an image")
-        axes[-1].set_title("P(correct)", fontsize=8)
+        axes[-1].set(xlabel="classes", ylabel="ms an image", title="P(correct)")
+        axes[-1].title.set_fontsize(8)
     return figure

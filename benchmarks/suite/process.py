@@ -1,25 +1,23 @@
-"""Workers: processes that prepare jobs and run them one at a time. Requests and answers are lines of JSON.
+"""Workers: processes that make jobs ready and run them, one at a time. Both environments import this.
 
-{"prepare": NAME, "job": {...}} makes a job ready; {"run": NAME, "times": n, "check": c} runs it n times and answers
-{"seconds": of one run, "peak_bytes": above the level before, "told": about the job}; {"forget": true} drops all jobs.
-What goes wrong in a job is answered as {"error": one line}. Standard library alone: both environments import this.
+("prepare", name, job) makes a job, runs it once, checks what it gave, and answers {"seconds", "told"}; ("run", name,
+times) answers {"seconds": of one run, "peak_bytes": above the level before}; ("forget",) drops all jobs.
 """
 
 import ctypes
 import dataclasses
 import gc
-import json
-import os
 import re
-import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-MAX_ERROR_LENGTH = 300
+PATIENCE = 600.0  # seconds for an answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +27,12 @@ class Job:
     Attributes:
         run: what is timed; where `times_itself`, its result is the seconds that count.
         check: told what the first run returned; raises when that is not what was asked for.
-        info: what the parent is told of the job; `check` may add to it.
+        told: what the parent is told of the job; `check` may add to it.
     """
 
-    run: Callable[[], Any]
+    run: Callable[[], Any] = lambda: None
     check: Callable[[Any], None] = lambda result: None
-    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+    told: dict[str, Any] = dataclasses.field(default_factory=dict)
     times_itself: bool = False
 
 
@@ -43,27 +41,25 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A child process; one that died is started anew by the next request."""
+    """A child process; one that died is started anew by the next request. What it prints goes to `log`."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, command: list[str], log: Path) -> None:
         self._command = command
-        self._environment = {**os.environ, **environment}
         self._log = log
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The answer to a request; raises WorkerError when it is an error, or late by `timeout` seconds."""
-        process = self._process or self._start()
+    def ask(self, *request: Any, timeout: float = PATIENCE) -> dict[str, Any]:
+        """Return the answer to a request; raise WorkerError when it is an error, or late by `timeout` seconds."""
+        if self._process is None:
+            self._start()
         try:
-            print(json.dumps(request), file=process.stdin, flush=True)
-            ready, _, _ = select.select([process.stdout], [], [], timeout)
-            line = process.stdout.readline() if ready and process.stdout else ""
-        except BrokenPipeError:
-            line, ready = "", [process.stdout]
-        if not line:
+            self._connection.send(request)
+            if not self._connection.poll(timeout):
+                raise WorkerError(f"no answer within {timeout:.0f} s")
+            answer = self._connection.recv()
+        except (OSError, EOFError, WorkerError) as error:
             self.close()
-            raise WorkerError("the process died" if ready else f"no answer within {timeout:.0f} s")
-        answer = json.loads(line)
+            raise error if isinstance(error, WorkerError) else WorkerError("the process died") from error
         if "error" in answer:
             raise WorkerError(answer["error"])
         return answer
@@ -72,88 +68,74 @@ class Worker:
         """End the process."""
         if self._process:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
             self._process = None
 
-    def _start(self) -> "subprocess.Popen[str]":
-        with open(self._log, "a") as log:
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(
-                self._command, env=self._environment, stdin=pipe, stdout=pipe, stderr=log, text=True
-            )
-        self._process = process
-        return process
+    def _start(self) -> None:
+        self._connection, theirs = Pipe()
+        command = [*self._command, str(theirs.fileno())]
+        with theirs, open(self._log, "a") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, pass_fds=[theirs.fileno()])
 
 
-@dataclasses.dataclass(frozen=True)
-class Pool:
-    """Memory that a library keeps for itself after use, where the kernel cannot see what a run needs of it.
+def serve(prepare: Callable[[dict[str, Any]], Job], pool: Callable[[str], int] = lambda which: 0) -> None:
+    """Answer requests until the parent ends.
 
-    Attributes:
-        reset: start a new peak; returns the bytes in use now.
-        peak: bytes in use at the peak.
+    `pool` tells the bytes, "current" or at the "peak", of the memory that a library keeps after use, where the kernel
+    cannot see what a run needs of it; "current" starts a new peak.
     """
-
-    reset: Callable[[], int] = lambda: 0
-    peak: Callable[[], int] = lambda: 0
-
-
-def serve(prepare: Callable[[dict[str, Any]], Job], pool: Pool = Pool()) -> None:
-    """Be a worker: answer requests on standard input until it ends. What libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    jobs: dict[str, Job] = {}
-    for line in sys.stdin:
+    connection, jobs = Connection(int(sys.argv[-1])), {}
+    while True:
         try:
-            answer = _answer(json.loads(line), prepare, jobs, pool)
+            request, *arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            if request == "prepare":
+                answer = _first_run(jobs, prepare, *arguments)
+            elif request == "run":
+                answer = _run(jobs, pool, *arguments)
+            else:
+                jobs.clear()
+                answer = {}
         except Exception as error:
-            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:MAX_ERROR_LENGTH]}
-        print(json.dumps(answer), file=answers, flush=True)
+            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+        connection.send(answer)
 
 
-def _answer(
-    request: dict[str, Any], prepare: Callable[[dict[str, Any]], Job], jobs: dict[str, Job], pool: Pool
+def _first_run(
+    jobs: dict[str, Job], prepare: Callable[[dict[str, Any]], Job], name: str, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    if "prepare" in request:
-        name = request["prepare"]
-        jobs[name] = prepare(request["job"])
-        return {}
-    if "run" in request:
-        if request["run"] not in jobs:
-            raise RuntimeError("the process died, and this job with it")
-        return _run(jobs[request["run"]], request["times"], request["check"], pool)
-    jobs.clear()
-    gc.collect()
-    return {}
-
-
-def _run(job: Job, times: int, check: bool, pool: Pool) -> dict[str, Any]:
-    before, pooled = reset_peak(), pool.reset()
+    job = jobs[name] = prepare(asked)
     started = time.perf_counter()
-    results = [job.run() for _ in range(times)]
-    seconds = (time.perf_counter() - started) / times
-    peak = None if before is None else max(peak_memory() - before, pool.peak() - pooled)
-    if check:
-        job.check(results[0])
-    return {"seconds": sum(results) / times if job.times_itself else seconds, "peak_bytes": peak, "told": job.info}
+    result = job.run()
+    seconds = time.perf_counter() - started
+    job.check(result)
+    return {"seconds": seconds, "told": job.told}
+
+
+def _run(jobs: dict[str, Job], pool: Callable[[str], int], name: str, times: int) -> dict[str, Any]:
+    if name not in jobs:
+        raise RuntimeError("the process died, and this job with it")
+    before, pooled = reset_peak(), pool("current")
+    started = time.perf_counter()
+    results = [jobs[name].run() for _ in range(times)]
+    seconds = time.perf_counter() - started
+    peak = None if before is None else max(resident("VmHWM") - before, pool("peak") - pooled)
+    return {"seconds": (sum(results) if jobs[name].times_itself else seconds) / times, "peak_bytes": peak}
 
 
 def reset_peak() -> int | None:
-    """Give free memory back and start a new peak; returns the bytes resident now, None where the kernel refuses."""
+    """Give free memory back and start a new peak; return the bytes resident now, None where the kernel refuses."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None
-    return _memory("VmRSS")
+    return resident("VmRSS")
 
 
-def peak_memory() -> int:
-    """Bytes resident at the peak."""
-    return _memory("VmHWM")
-
-
-def _memory(field: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(rf"{field}:\s+(\d+) kB", status).group(1))
+def resident(field: str) -> int:
+    """Return the bytes resident: VmRSS now, VmHWM at the peak."""
+    return 1024 * int(re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text()).group(1))

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.targets import verdicts
+from benchmarks.suite.timing import machine_load
 from wca_tf.core.errors import InputError
 from wca_tf.core.files import read_json, write_json
 
 SECTIONS = ("attacks", "training", "evaluation")
-BUSY = 0.7  # load average before a run
-OURS = ("tensorflow", "keras", "numpy", "scipy")
+LIBRARIES = ("tensorflow", "keras", "numpy", "scipy")
 PEERS = ("torch", "foolbox", "adversarial-robustness-toolbox", "torchattacks", "cleverhans")
 
 
@@ -24,16 +24,14 @@ class Results:
 
     Attributes:
         values: the contents of the file; a section is {cell's name: what was measured}.
-        load: the machine's load average when this run began.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any], peers: Path) -> None:
         """Raises InputError when the file is of other settings or versions."""
-        self.path = path
-        self.load = os.getloadavg()[0]
+        self._path = path
+        self._load = machine_load()
         described = {"settings": settings, "versions": versions(peers)}
-        empty: dict[str, Any] = {name: {} for name in ("machine", "agreement", "passes", *SECTIONS)}
-        self.values: dict[str, Any] = described | empty
+        self.values: dict[str, Any] = described | {name: {} for name in ("machine", "agreement", *SECTIONS)}
         if path.exists():
             stored = read_json(path)
             for name, value in described.items():
@@ -51,7 +49,7 @@ class Results:
     def _expect(self, name: str, expected: Any, received: Any) -> None:
         if received != expected:
             raise InputError(
-                f"{self.path} is of other {name}: expected {expected}, received {received}; move it away, or name "
+                f"{self._path} is of other {name}: expected {expected}, received {received}; move it away, or name "
                 "another --out"
             )
 
@@ -60,15 +58,15 @@ class Results:
 
     def add(self, section: str, name: str, measured: dict[str, Any]) -> None:
         """Keep what was measured, with the load it began under, and write the file."""
-        self.values[section][name] = {**measured, "load_at_start": self.load}
+        self.values[section][name] = {**measured, "load_at_start": self._load}
         self.values["targets"] = verdicts(self.values)
-        write_json(self.path, self.values)
+        write_json(self._path, self.values)
 
 
 def versions(peers: Path) -> dict[str, str]:
-    """Of Python, of what wca_tf stands on, and of the peers as `peers` (peers.txt) pins them."""
+    """Return those of Python, of what wca_tf stands on, and of the peers as `peers` (peers.txt) pins them."""
     pins = dict(line.strip().split("==") for line in peers.read_text().splitlines() if "==" in line)
-    ours = {name: metadata.version(name) for name in OURS}
+    ours = {name: metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **ours, **{name: pins[name] for name in PEERS}}
 
 

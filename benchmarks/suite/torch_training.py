@@ -15,12 +15,11 @@ from art.estimators.classification import PyTorchClassifier
 from torch import nn
 from torch.distributions import MultivariateNormal
 
+from benchmarks.suite.plan import ADVERSARIAL_EPSILON, NUM_CLASSES
 from benchmarks.suite.process import Job
-from benchmarks.suite.torch_nets import TorchNet
+from benchmarks.suite.torch_nets import Arrays, TorchNet
 
-LEARNING_RATE, WEIGHT_DECAY = 1e-4, 1e-4
-EPSILON, PGD_STEPS = 8 / 255, 10
-NUM_CLASSES = 10
+LEARNING_RATE, WEIGHT_DECAY, PGD_STEPS = 1e-4, 1e-4, 10
 
 
 class AuthorsNet(nn.Module):
@@ -40,20 +39,18 @@ class AuthorsNet(nn.Module):
 
     def alignment(self) -> torch.Tensor:
         weight, scale = self.net.classifier.weight, self.scale.tril()
-        covariance = scale @ scale.T
-        return torch.log((weight @ covariance @ weight.T).diagonal().sum())
+        return torch.log((weight @ (scale @ scale.T) @ weight.T).diagonal().sum())
 
 
-def prepare(job: dict[str, Any], arrays: dict[str, np.ndarray]) -> Job:
-    """`steps` steps of `batch` random images."""
-    random = np.random.default_rng(0)
-    count = job["batch"] * job["steps"]
-    shape = arrays["images"].shape[1:]
-    images = random.integers(0, 256, (count, shape[2], *shape[:2]), np.uint8)
+def prepare(job: dict[str, Any], arrays: Arrays) -> Job:
+    """Make ready `steps` steps of `batch` random images."""
+    random, count = np.random.default_rng(0), job["batch"] * job["steps"]
+    height, width, channels = arrays["images"].shape[1:]
+    images = random.integers(0, 256, (count, channels, height, width), np.uint8)
     labels = random.integers(0, NUM_CLASSES, count)
     torch.manual_seed(0)
     net = TorchNet(job["net"], arrays).train()
-    return by_art(net, job, images, labels) if job["adversarial"] else by_the_authors(net, job, images, labels)
+    return (by_art if job["adversarial"] else by_the_authors)(net, job, images, labels)
 
 
 def by_the_authors(net: TorchNet, job: dict[str, Any], images: np.ndarray, labels: np.ndarray) -> Job:
@@ -62,12 +59,12 @@ def by_the_authors(net: TorchNet, job: dict[str, Any], images: np.ndarray, label
     rest = [*net.backbone.parameters(), *net.bottleneck.parameters()]
     groups = [{"params": rest}, {"params": decayed, "weight_decay": WEIGHT_DECAY}]
     optimizer = torch.optim.Adam(groups, lr=LEARNING_RATE)
-    inputs, targets = torch.tensor(images), torch.tensor(labels)
+    inputs, targets = torch.tensor(images).split(job["batch"]), torch.tensor(labels).split(job["batch"])
     bfloat16 = job["precision"] == "mixed_bfloat16"
 
     def run() -> float:
         started = time.perf_counter()
-        for batch, wanted in zip(inputs.split(job["batch"]), targets.split(job["batch"]), strict=True):
+        for batch, wanted in zip(inputs, targets, strict=True):
             optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
                 logits = model(batch.float() / 255)
@@ -80,24 +77,11 @@ def by_the_authors(net: TorchNet, job: dict[str, Any], images: np.ndarray, label
 
 
 def by_art(net: TorchNet, job: dict[str, Any], images: np.ndarray, labels: np.ndarray) -> Job:
-    classifier = PyTorchClassifier(
-        net,
-        nn.CrossEntropyLoss(),
-        images.shape[1:],
-        NUM_CLASSES,
-        optimizer=torch.optim.Adam(net.parameters(), lr=LEARNING_RATE),
-        clip_values=(0, 1),
-        device_type="cpu",
-    )
-    attack = ProjectedGradientDescent(
-        classifier,
-        eps=EPSILON,
-        eps_step=EPSILON / 10,
-        max_iter=PGD_STEPS,
-        num_random_init=1,
-        batch_size=job["batch"],
-        verbose=False,
-    )
+    optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    options = {"optimizer": optimizer, "clip_values": (0, 1), "device_type": "cpu"}
+    classifier = PyTorchClassifier(net, nn.CrossEntropyLoss(), images.shape[1:], NUM_CLASSES, **options)
+    step = {"eps": ADVERSARIAL_EPSILON, "eps_step": ADVERSARIAL_EPSILON / 10, "max_iter": PGD_STEPS}
+    attack = ProjectedGradientDescent(classifier, num_random_init=1, batch_size=job["batch"], verbose=False, **step)
     trainer = AdversarialTrainer(classifier, attack, ratio=1.0)
     inputs = images.astype(np.float32) / 255
     return Job(lambda: trainer.fit(inputs, labels, batch_size=job["batch"], nb_epochs=1))

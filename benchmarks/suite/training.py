@@ -6,20 +6,15 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from benchmarks.suite.nets import IMAGE_SHAPES
+from benchmarks.suite.plan import ADVERSARIAL_EPSILON
 from benchmarks.suite.process import Job
-from wca_tf.attacks.pgd import ProjectedGradient
+from wca_tf import Examples, StochasticClassifier, TrainConfig, parse_attack
 from wca_tf.data.batches import training_batches
-from wca_tf.data.examples import Examples
 from wca_tf.defences.adversarial_training import AdversarialTraining
-from wca_tf.nets.classifier import StochasticClassifier
-from wca_tf.nets.sampled_target import SampledTarget
-from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import new_model
 
-EPSILON = 8 / 255  # the paper's, of adversarial training
 MAX_RUNS = 1000
 
 
@@ -33,26 +28,13 @@ class Stopwatch(keras.callbacks.Callback):
         self.seconds = now - self.first
 
 
-class PassPerDraw(AdversarialTraining):
-    """Adversarial training of a net whose noise could be anywhere: every draw is a pass."""
-
-    def target(self, model: keras.Model) -> SampledTarget:
-        def logits(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-            return model.classifier(model.noise(model.features(images), seed=seed))
-
-        return SampledTarget(logits, draws_per_pass=1)
-
-
 def prepare(job: dict[str, Any]) -> Job:
-    """`steps` steps of `batch` images; an epoch has one more, which is not timed."""
-    batch, steps = job["batch"], job["steps"]
+    """Make ready `steps` steps of `batch` images; an epoch has one more, which is not timed."""
+    batch, steps, epochs = job["batch"], job["steps"], itertools.count()
     examples = random_examples(job["net"], batch * (steps + 1))
     model = untrained(job, examples)
-    if "draws" in job:
-        model.adversary = PassPerDraw(ProjectedGradient(eot_samples=job["draws"]), EPSILON, mixed=False)
-    elif job["adversarial"]:
-        model.adversary = AdversarialTraining(ProjectedGradient(), EPSILON, mixed=False)
-    epochs = itertools.count()
+    if job["adversarial"]:
+        model.adversary = AdversarialTraining(parse_attack("pgd"), ADVERSARIAL_EPSILON, mixed=False)
 
     def run() -> float:
         epoch, stopwatch = next(epochs), Stopwatch()
@@ -71,15 +53,9 @@ def prepare(job: dict[str, Any]) -> Job:
 
 
 def untrained(job: dict[str, Any], examples: Examples) -> StochasticClassifier:
-    """The net of a job, as `bin/train` starts it."""
-    config = TrainConfig(
-        backbone=job["net"],
-        defence=job["defence"],
-        precision=job["precision"],
-        batch_size=job["batch"],
-        epochs=MAX_RUNS,
-    )
-    return new_model(config, examples)
+    """Make the net of a job, as `bin/train` starts it."""
+    told = {"backbone": job["net"], "batch_size": job["batch"], "epochs": MAX_RUNS}
+    return new_model(TrainConfig(defence=job["defence"], precision=job["precision"], **told), examples)
 
 
 def random_examples(net: str, count: int) -> Examples:
