@@ -89,8 +89,8 @@ def test_several_workers_need_a_tf_config(monkeypatch):
 
 @pytest.mark.parametrize(("ends", "status"), [([75, 137, 0], 0), ([75, 2, 0], 2)])
 def test_the_slurm_script_tells_every_task_its_place_and_starts_it_again(root, tmp_path, ends, status):
-    """docs/scale.md's, with Slurm's commands replaced by what they print, and bin/train by what ends as it is told."""
-    [script] = re.findall(r"```\n(#!/bin/bash.*?)```", (root / "docs" / "scale.md").read_text(), re.DOTALL)
+    """The script of docs/howto/train.md, with Slurm's commands and bin/train replaced by simple ones."""
+    [script] = re.findall(r"```\n(#!/bin/bash.*?)```", (root / "docs" / "howto" / "train.md").read_text(), re.DOTALL)
     script = script.replace("cd /shared/wca_tf && source .venv/bin/activate", "").replace("sleep 5", "")
     (tmp_path / "bin").mkdir()
     train = tmp_path / "bin" / "train"
@@ -114,13 +114,14 @@ def test_the_slurm_script_tells_every_task_its_place_and_starts_it_again(root, t
 
 
 def test_every_flagfile_that_the_pages_name_exists(root):
-    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+    for page in (root / "README.md", *(root / "docs").rglob("*.md")):
         for name in re.findall(r"--flagfile=(configs/\S+)", page.read_text()):
             assert (root / name).is_file(), f"{page}: {name}"
 
 
 def test_the_kubernetes_job_gives_every_pod_a_tf_config(root):
-    [text] = re.findall(r"export (TF_CONFIG='.*)", (root / "docs" / "scale.md").read_text().split("```yaml")[1])
+    job = (root / "docs" / "howto" / "train.md").read_text().split("```yaml")[1]
+    [text] = re.findall(r"export (TF_CONFIG='.*)", job)
     for index in range(2):
         command = f"{text}; {sys.executable} -c 'from wca_tf.distribution.cluster import read_cluster as r; print(r())'"
         command = f"export JOB_COMPLETION_INDEX={index}; export {command}"

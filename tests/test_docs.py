@@ -2,18 +2,20 @@ import importlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from prediction_server import served
 
 import wca_tf
-from wca_tf.attacks.tables import with_tables_of_attacks
-from wca_tf.core.options import with_tables
+from wca_tf.attacks.attack import Attack
+from wca_tf.attacks.names import ATTACKS
+from wca_tf.core.options import assignment, options_of, with_tables
 from wca_tf.defences.tables import markdown_table
 
 # Every page with Python, but for README.md (test_readme.py).
-KERAS_MODEL, HARDEN, SERVING = PAGES = ("docs/any_keras_model.md", "docs/harden.md", "docs/serving.md")
+YOUR_OWN, SERVING = PAGES = ("docs/howto/your_own_model.md", "docs/serving.md")
 HOW_TO = tuple(f"docs/howto/add_a{what}.md" for what in ("_backbone", "_dataset", "_defence", "n_attack"))
 QUICK = ("docs/concepts.md", *HOW_TO)
 LONG = (
@@ -54,11 +56,11 @@ def run_page(root, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ran(run_page):
-    return run_page(KERAS_MODEL)
+    return run_page(YOUR_OWN)
 
 
 @pytest.mark.slow
-def test_the_page_about_keras_models_runs_from_top_to_bottom(ran):
+def test_the_page_about_your_own_model_runs_from_top_to_bottom(ran):
     names, directory = ran
     distance = np.abs(names["result"].images - names["images"]).max()
     assert 0 < distance <= 8 / 255 + 1e-6  # rounding of x + δ
@@ -86,8 +88,8 @@ def test_what_the_page_says_of_such_a_net_is_so(ran):
 
 
 @pytest.mark.slow
-def test_the_page_about_hardening_trains_attacks_saves_and_exports_a_wca_net(run_page):
-    names, directory = run_page(HARDEN)
+def test_the_page_about_your_own_model_trains_attacks_saves_and_exports_a_wca_net(ran):
+    names, directory = ran
     classifier, net, images = names["classifier"], names["net"], names["images"][:100]
     assert (directory / "export" / "1" / "saved_model.pb").is_file()
     np.testing.assert_allclose(names["loaded"].features(images), net.features(images), atol=1e-5)
@@ -128,18 +130,28 @@ def test_the_page_runs_from_top_to_bottom(run_page, page):
     run_page(page)
 
 
-@pytest.mark.parametrize(
-    ("page", "made"),
-    [
-        ("docs/attacks.md", with_tables_of_attacks),
-        ("docs/defences.md", lambda text: with_tables(text, {"defences": markdown_table()})),
-    ],
-    ids=["attacks", "defences"],
-)
-def test_tables_of_attacks_and_defences_are_those_of_their_declarations(root, page, made):
-    """Else run python -m wca_tf.attacks.tables, or python -m wca_tf.defences.tables."""
-    text = (root / page).read_text()
-    assert made(text) == text
+def test_the_table_of_defences_is_that_of_their_declarations(root):
+    """Else run python -m wca_tf.defences.tables."""
+    text = (root / "docs/defences.md").read_text()
+    assert with_tables(text, {"defences": markdown_table()}) == text
+
+
+def test_the_catalogue_of_attacks_is_made_from_their_declarations_alone(root, monkeypatch):
+    monkeypatch.syspath_prepend(root / "docs")
+    hooks = importlib.import_module("hooks")
+    text = (root / "docs/reference/catalogue.md").read_text()
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/catalogue.md"))
+    made = hooks.on_page_markdown(text, page=page, config=None, files=None)
+    for name, named in ATTACKS.items():
+        [row] = [line for line in made.splitlines() if line.startswith(f"| `{name}` | {named.description} |")]
+        assert named.source in row and row not in text
+        for option, field in options_of(named.kind).items():
+            value = named.defaults.get(option, field.default)
+            if value != field.default or option not in options_of(Attack):
+                assert f"`{assignment(option, value)}`" in row
+            assert f"| `{option}` | {field.metadata['help']}" in made
+    other = SimpleNamespace(file=SimpleNamespace(src_uri="attacks.md"))
+    assert hooks.on_page_markdown(text, page=other) == text
 
 
 def resolves(dotted):

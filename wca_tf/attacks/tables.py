@@ -1,9 +1,4 @@
-"""The attacks as a table, for `--help` and for the documentation, from their declarations. Free of TensorFlow.
-
-`python -m wca_tf.attacks.tables` writes the tables into docs/attacks.md.
-"""
-
-from pathlib import Path
+"""The attacks as a table, for `--help` and for the documentation, from their declarations. Free of TensorFlow."""
 
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.names import ATTACKS, NamedAttack
@@ -68,8 +63,3 @@ def _assignments(named: NamedAttack) -> list[str]:
 def with_tables_of_attacks(text: str) -> str:
     """Return a Markdown page in which the tables of attacks and of their options are made anew."""
     return with_tables(text, {"attacks": markdown_table(), "options": markdown_options()})
-
-
-if __name__ == "__main__":
-    page = Path("docs/attacks.md")
-    page.write_text(with_tables_of_attacks(page.read_text()))

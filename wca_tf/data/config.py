@@ -5,7 +5,7 @@ import os
 
 from wca_tf.core.options import check_options, flag
 
-DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/data.md)"
+DATASET_HELP = "digits, any TFDS image classification set by name, or folder:PATH (see docs/howto/train.md)"
 
 MAX_PIXELS_HELP = "largest number of pixels of an image file; a small file of more can take gigabytes to decode"
 

@@ -1,1 +1,1 @@
-"""Work on several devices and machines, with the results of one (docs/scale.md). This file imports no TensorFlow."""
+"""Work on several devices and machines, with the results of one (docs/howto/train.md). Free of TensorFlow."""

@@ -13,7 +13,8 @@ from wca_tf.core.errors import InputError
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker")
 STRATEGY_HELP = (
     "devices: one_device; mirrored: all GPUs of this machine; multi_worker: the machines that TF_CONFIG names; auto: "
-    "TF_CONFIG's machines where it is set, else all GPUs (docs/scale.md). Not part of a run: it may change on resuming"
+    "TF_CONFIG's machines where it is set, else all GPUs (docs/howto/train.md). Not part of a run: it may change "
+    "on resuming"
 )
 EXAMPLE = '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, "task": {"type": "worker", "index": 0}}'
 HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")

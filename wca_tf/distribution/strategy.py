@@ -1,4 +1,4 @@
-"""The devices that share the work: tf.distribute's strategies by name (docs/scale.md)."""
+"""The devices that share the work: tf.distribute's strategies by name (docs/howto/train.md)."""
 
 import contextlib
 import functools

@@ -29,7 +29,7 @@ from wca_tf.runs.training import new_model
 
 OPTIONS = ("filters", "strides", "padding", "use_bias", "momentum", "epsilon", "activation", "scale")
 CONSTANT = ("gamma", "beta", "moving_mean", "moving_variance")  # the script makes them itself
-TRAINED_WITH = "JAX 0.11.2 on one NVIDIA H200 (docs/results/gpu/jax_training.py)"
+TRAINED_WITH = "JAX 0.11.2 on one NVIDIA H200 (reproduce/gpu/jax_training.py)"
 _TERM = "regularizer={}:features=free:alignment_weight=1"
 _PAPERS = f"wca:alignment=per_class:{_TERM.format('penalty')}"
 _BOUNDED = [f"wca:alignment={form}:{_TERM.format('constraint')}:max_variance=16" for form in ("per_class", "centred")]
