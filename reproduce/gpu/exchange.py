@@ -1,7 +1,7 @@
 """Write the jobs of jax_training.py, and make directories of bin/train from what it trained.
 
-    python exchange.py export TFDS_DATA_DIR JOBS
-    python exchange.py import TFDS_DATA_DIR JOBS TRAINED MODELS_DIR
+    python -m reproduce.gpu.exchange export TFDS_DATA_DIR JOBS
+    python -m reproduce.gpu.exchange import TFDS_DATA_DIR JOBS TRAINED MODELS_DIR
 
 A net that was imported is evaluated like any other: bin/reproduce --models_dir=MODELS_DIR finds it trained.
 """
@@ -16,11 +16,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from reproduce.nets import Net
 from wca_tf.core import files
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import load_examples
-from wca_tf.experiments.config import ReproduceConfig
-from wca_tf.experiments.run import Run
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
@@ -36,19 +35,29 @@ _BOUNDED = [f"wca:alignment={form}:{_TERM.format('constraint')}:max_variance=16"
 _SEEDS: tuple[dict[str, Any], ...] = ({}, {"seed": 1}, {"seed": 2})
 # (variant, changes to its TrainConfig) of bin/reproduce --scale=small on CIFAR-10.
 NETS: list[tuple[str, dict[str, Any]]] = [
-    *[(name, {}) for name in ("fast_none", "fast_wca", "ctrw_at", "smoothing_at", "constraint", "certified_smoothing")],
+    *[
+        (name, {})
+        for name in (
+            "resnet18_none_at",
+            "resnet18_wca_at",
+            "ctrw_at",
+            "smoothing_at",
+            "constraint",
+            "certified_smoothing",
+        )
+    ],
     *[(name, seed) for name in ("none_at", "at", "ct_at", "none", "isotropic", "anisotropic") for seed in _SEEDS],
     *[("aligned_none", seed) for seed in _SEEDS],
     *[("aligned_wca", {"defence": form, **seed}) for form in (_PAPERS, *_BOUNDED) for seed in _SEEDS],
     ("aligned_none_at", {}),
     *[("aligned_wca_at", {"defence": form}) for form in (_PAPERS, *_BOUNDED)],
     ("anisotropic", {"epochs": 32}),
-    ("none_airbench", {"epochs": 24}),
-    ("fast_none", {"epochs": 8}),
-    ("fast_none", {"epochs": 30}),
-    ("fast_none", {"optimizer": "adam", "learning_rate": 1e-3}),
-    ("fast_none", {"epochs": 30, "adversarial_attack": "pgd:steps=2:relative_step_size=0.5"}),
-    ("fast_none", {"epochs": 20, "adversarial_attack": "pgd:steps=10:relative_step_size=0.25"}),
+    ("airbench_none", {"epochs": 24}),
+    ("resnet18_none_at", {"epochs": 8}),
+    ("resnet18_none_at", {"epochs": 30}),
+    ("resnet18_none_at", {"optimizer": "adam", "learning_rate": 1e-3}),
+    ("resnet18_none_at", {"epochs": 30, "adversarial_attack": "pgd:steps=2:relative_step_size=0.5"}),
+    ("resnet18_none_at", {"epochs": 20, "adversarial_attack": "pgd:steps=10:relative_step_size=0.25"}),
 ]
 
 
@@ -57,23 +66,24 @@ def main() -> None:
     if len(sys.argv) != {"export": 4, "import": 6}.get(sys.argv[1] if sys.argv[1:] else ""):
         raise SystemExit(__doc__)
     command, data_dir, jobs, *places = sys.argv[1:]
-    models_dir = places[1] if places else ""
-    asked = {"models_dir": models_dir, "report_dir": jobs, "tfds_data_dir": data_dir}
-    run = Run(ReproduceConfig(experiment="adversarial", scale="small", **asked))
-    config = run.net("cifar10", "none")
-    every = load_examples(config, "train")
+    models_dir = Path(places[1] if places else "")
+    every = load_examples(_config(Net("cifar10", "none"), data_dir), "train")
     if command == "export":
         Path(jobs).mkdir(parents=True, exist_ok=True)
         np.savez(Path(jobs) / "cifar10.npz", images=every.images, labels=every.labels)
     for variant, changes in NETS:
-        config = dataclasses.replace(run.net("cifar10", variant), **changes)
+        net = Net("cifar10", variant).but(**changes)
+        config, path = _config(net, data_dir), models_dir / net.training("small")
         training, _ = every.split_validation(config.validation_split, config.seed)
-        path = run.model_dir("cifar10", variant, **changes)
         if command == "export":
             write_job(Path(jobs), path.name, config, new_model(config, training), len(training))
         elif Path(places[0], f"{path.name}.bin").exists() and not ModelDirectory(path).last.exists():
             model = new_model(config, training)
             take_trained(Path(jobs), Path(places[0]), path, config, model, training)
+
+
+def _config(net: Net, data_dir: str) -> TrainConfig:
+    return TrainConfig(tfds_data_dir=data_dir, strategy="one_device", **net.config("small"))
 
 
 def write_job(jobs: Path, name: str, config: TrainConfig, model: StochasticClassifier, num_examples: int) -> None:
