@@ -498,7 +498,7 @@ def test_what_no_seed_decides_is_not_said_to_be_known():
     _, test = digits(4)
     fgsm = parse_attack("fgsm", eot_samples=2)
     assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), trials.Settings(), None) == []
-    [result] = find_planted_examples(target, [fgsm], EPSILON, test)
+    [result] = find_planted_examples(target, {fgsm: Radius(EPSILON, "linf")}, test)
     assert (result.found, result.planted, result.passed) == (0, 0, None)
 
 

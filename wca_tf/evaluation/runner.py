@@ -17,7 +17,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import Attack
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
@@ -32,11 +31,11 @@ from wca_tf.evaluation.derive import DERIVED, write_derived
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_description
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import MEASURES, Context, Measure, is_due, make
-from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
+from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples, largest_radii
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.plan import due_measures, is_finished, listed, planned, trials_of, with_measured
 from wca_tf.evaluation.record import RECORDS, Evaluation
-from wca_tf.evaluation.report.table import net_text
+from wca_tf.evaluation.report.attack_table import net_text
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, check_attacks, run_attacks
 from wca_tf.nets.adapter import adapt, check_pixels, in_its_range
 from wca_tf.nets.classifier import StochasticClassifier
@@ -136,15 +135,7 @@ def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[Foun
     largest radius of the first norm.
     """
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
-    target, found = _averaged(adapt(model), config), []
-    in_balls = config.attacks_with_radii()
-    norms = list(dict.fromkeys(attack.norm for attack, _ in in_balls)) or [config.parsed_radii[0].norm or "linf"]
-    for norm in norms:
-        of_norm: list[Attack] = list({attack.name: attack for attack, _ in in_balls if attack.norm == norm}.values())
-        of_norm += [attack for attack in config.parsed_attacks if not attack.has_radius and norm == norms[0]]
-        epsilon = max(radius.epsilon for radius in config.parsed_radii if radius.norm in (None, norm))
-        found += find_planted_examples(target, of_norm, epsilon, examples, config.seed, norm)
-    return found
+    return find_planted_examples(_averaged(adapt(model), config), largest_radii(config), examples, config.seed)
 
 
 def evaluate_model(

@@ -9,6 +9,7 @@ from wca_tf.experiments.charts import Series, curves, legend, panels, save
 from wca_tf.experiments.linear_svm import DESCENT, bound_curve, train_svm
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.tables import Table
+from wca_tf.gaussian.intervals import Number
 
 COVARIANCES = ("isotropic", "anisotropic")
 EPSILONS = (0.0, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -41,7 +42,7 @@ def reproduce(run: Run) -> Table:
             values = np.array([[point[key] for point in curve] for curve in found])
             for place, epsilon in enumerate(EPSILONS):
                 low, high = values[:, place].min(), values[:, place].max()
-                mean = {"value": float(values[:, place].mean()), "low": float(low), "high": float(high)}
+                mean = Number(value=float(values[:, place].mean()), low=float(low), high=float(high))
                 table.add(f"{covariance}, {name}", f"{epsilon:g}", mean)
             series[name] = list(zip(EPSILONS, values.mean(axis=0), strict=True))
         curves(axis, series, f"{covariance} noise", "epsilon", logarithmic=False)

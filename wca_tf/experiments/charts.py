@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from wca_tf.core import files
 from wca_tf.evaluation.report.figures import COLOURS, dumbbells
 from wca_tf.experiments.tables import Cell, Table
+from wca_tf.gaussian.intervals import Number
 
 STYLE: Any = {
     "text.parse_math": False,
@@ -168,7 +169,7 @@ def bars(axis: Axes, cells: list[Cell], place: int, count: int, paper: bool, sty
     """
     width = 0.8 / count
     places = [i + (place - (count - 1) / 2) * width for i in range(len(cells))]
-    ours = [cell.measured or {} for cell in cells]
+    ours = [cell.measured or Number() for cell in cells]
     heights = [cell.paper for cell in cells] if paper else [n.get("value") for n in ours]
     known = [100 * h if h is not None else math.nan for h in heights]  # an unknown number gets no bar
     drawn = axis.bar(places, known, width, **style)

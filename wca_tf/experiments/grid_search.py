@@ -14,6 +14,7 @@ from wca_tf.experiments.paper import CHOSEN, NETS
 from wca_tf.experiments.run import Run
 from wca_tf.experiments.settings import train_changes
 from wca_tf.experiments.tables import Table
+from wca_tf.gaussian.intervals import Number
 from wca_tf.runs.model_dir import ModelDirectory
 
 GRID = {"tiny": (1e-2, 1e-3), "small": (1e-1, 1e-2, 1e-3, 1e-4), "paper": (1e-1, 1e-2, 1e-3, 1e-4)}
@@ -75,7 +76,7 @@ def _add_cells(
     under_pgd = run.evaluated_at(model_dir, ["pgd"], split="validation").number("pgd", 8 / 255)
     weak = run.evaluated_at(model_dir, ["z_margin"], "1/255", split="validation")
     under_z_margin = weak.number("z_margin", 1 / 255, "expected_accuracy")
-    table.add(row, columns, {"value": accuracy})
+    table.add(row, columns, Number(value=accuracy))
     for column, number in zip(MEASURED[1:], (under_pgd, under_z_margin), strict=True):
         table.add(row, f"{columns}, {column}", number)
     return [accuracy, under_pgd["value"], under_z_margin["value"]]

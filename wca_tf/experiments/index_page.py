@@ -7,7 +7,7 @@ from typing import Any
 from wca_tf.evaluation.report.page import render
 from wca_tf.experiments import EXPERIMENTS
 from wca_tf.experiments.config import ReproduceConfig
-from wca_tf.experiments.tables import Cell, Table, load_table
+from wca_tf.experiments.tables import load_table
 
 
 def index_page(directory: Path, asked: Mapping[str, ReproduceConfig], states: Mapping[str, str]) -> str:
@@ -31,11 +31,6 @@ def _described(name: str, asked: ReproduceConfig, directory: Path, state: str) -
         "about": EXPERIMENTS[asked.experiment],
         "state": state,
         "table": table,
-        "rows": _rows(table) if table else [],
+        "rows": table.texts() if table else [],
         "figures": sorted(path.name for path in directory.glob("*.svg")) if table else [],
     }
-
-
-def _rows(table: Table) -> list[tuple[str, list[str]]]:
-    """Return each row's label and the texts of its cells."""
-    return [(label, [cells.get(c, Cell()).shown() for c in table.columns]) for label, cells in table.rows.items()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
-from wca_tf.evaluation.report.page import escape_markdown
+from wca_tf.evaluation.report.tables import as_markdown, escape_markdown
 from wca_tf.gaussian.intervals import Number, percent
 
 NO_PAPER = "In %, ± the 95 % half-width."  # the legend of a table without numbers of the paper
@@ -35,7 +35,7 @@ class Cell:
         return " ".join(parts + ([] if self.paper is None else [f"({100 * self.paper:.1f})"])) or "–"
 
     def _half_width(self) -> str:
-        number = self.measured or {}
+        number = self.measured or Number()
         return f" ± {50 * (number['high'] - number['low']):.1f}" if "low" in number else ""
 
 
@@ -73,15 +73,13 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table in Markdown, then its notes."""
-        lines = [f"# {self.title}", "", self.legend, ""]
-        lines += [
-            "| | " + " | ".join(map(escape_markdown, self.columns)) + " |",
-            "|---" * (len(self.columns) + 1) + "|",
-        ]
-        for label, cells in self.rows.items():
-            shown = [escape_markdown(cells.get(column, Cell()).shown()) for column in self.columns]
-            lines.append(f"| {escape_markdown(label)} | " + " | ".join(shown) + " |")
+        lines = [f"# {self.title}", "", self.legend, "", as_markdown(self.texts())]
         return "\n".join([*lines, "", *(f"- {escape_markdown(note)}" for note in self.notes)]) + "\n"
+
+    def texts(self) -> list[list[str]]:
+        """Return the column heads, then each row's label and the texts of its cells."""
+        rows = [[label, *(cells.get(c, Cell()).shown() for c in self.columns)] for label, cells in self.rows.items()]
+        return [["", *self.columns], *rows]
 
     def as_json(self) -> dict[str, Any]:
         rows = {

@@ -10,7 +10,7 @@ from wca_tf.evaluation.measures.fixed_draws import DRAWS, attack_fixed_draws
 from wca_tf.evaluation.measures.measure import Context, Measure
 from wca_tf.evaluation.measures.planted_examples import checked_radius, in_norm
 from wca_tf.evaluation.outcomes import Outcome
-from wca_tf.gaussian.intervals import design_effect_over_draws, mean_with_interval, with_interval
+from wca_tf.gaussian.intervals import Number, design_effect_over_draws, mean_with_interval
 from wca_tf.nets.targets import has_noise
 
 IMAGES = 100
@@ -41,9 +41,10 @@ class KnownDraws(Measure):
         row = results[self.name]
         if row["accuracy"] is None:
             return []
+        left = Number.of(row["accuracy"]).with_interval()
         return [
-            f"{row['attack']} at epsilon {row['epsilon']:.4g} leaves {with_interval(row['accuracy'])} when it knows "
-            f"the draw: mean over {row['draws']} draws and {row['images']} images"
+            f"{row['attack']} at epsilon {row['epsilon']:.4g} leaves {left} when it knows the draw: mean over "
+            f"{row['draws']} draws and {row['images']} images"
         ]
 
 
