@@ -62,7 +62,7 @@ def list_experiments() -> str:
 
 
 def console() -> None:
-    """The entry point of bin/reproduce and wca-reproduce."""
+    """Run bin/reproduce, or wca-reproduce."""
     define_flags(ReproduceConfig)
     flags.DEFINE_bool("list", False, "describe the experiments, and stop")
     show_in_help("list")

@@ -25,7 +25,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
-from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
+from wca_tf.evaluation.blocks import block_size, shard_of
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.derive import DERIVED, write_derived
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_description
@@ -129,11 +129,7 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
 
 
 def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[FoundExamples]:
-    """Test whether each attack finds adversarial images that are planted on the features of the model in `model_dir`.
-
-    An image is planted within the largest radius of the attack's norm. For an attack without a radius, this is the
-    largest radius of the first norm.
-    """
+    """Test whether each attack finds the images that are planted on the features of the model in `model_dir`."""
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
     return find_planted_examples(_averaged(adapt(model), config), largest_radii(config), examples, config.seed)
 
@@ -217,7 +213,7 @@ def _evaluate(
     if not target.per_image_noise:  # an image's draws may depend on its place in the batch
         belongs_to = {**belongs_to, "config": {**belongs_to["config"], "batch_size": config.batch_size}}
     number, parts = config.parsed_shard
-    part, block = _part(config, len(examples)), block_size(len(examples))
+    part, block = shard_of(len(examples), number, parts), block_size(len(examples))
     examples = examples.take(part)
     if config.shard:
         described = {**described, "shard": {"number": number, "parts": parts}}
@@ -246,18 +242,6 @@ def _evaluate(
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return evaluation
-
-
-def _part(config: EvaluateConfig, count: int) -> slice:
-    """Return the images of the part that `--shard` names, of `count` images."""
-    number, parts = config.parsed_shard
-    least = smallest_part(count)
-    if parts > (most := -(-count // least)):
-        raise InputError(
-            f"expected --shard of at most {most} parts, as a part has {least} images or more; "
-            f"received {config.shard} of {count} images"
-        )
-    return shard_of(count, number, parts)
 
 
 def _about(examples: Examples, target: AnyTarget, config: EvaluateConfig, part: slice) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from wca_tf.data.examples import Examples
 from wca_tf.defences import declaration_of
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.identity import describe_model
-from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
+from wca_tf.evaluation.measures.known_draws import attack_fixed_draws
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.runner import evaluate_model, load_evaluation_examples
 from wca_tf.evaluation.trials import Settings

@@ -7,7 +7,7 @@ import numpy as np
 
 from wca_tf.attacks.radii import parse_radii
 from wca_tf.evaluation.measures.certificates import Head
-from wca_tf.evaluation.measures.fixed_draws import draw_seeds
+from wca_tf.evaluation.measures.known_draws import draw_seeds
 from wca_tf.evaluation.trials import Settings
 from wca_tf.experiments.baselines import attacked_images, known_draws, load_net, without_noise
 from wca_tf.experiments.certificate_nets import ATTACKED_IMAGES, KNOWING, attacks_on_both
