@@ -25,14 +25,13 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.evaluation import trials
 from wca_tf.evaluation.config import EvaluateConfig
-from wca_tf.evaluation.measures import checklist, fixed_draws
-from wca_tf.evaluation.measures.checklist import Checklist
+from wca_tf.evaluation.measures import checklist, known_draws
+from wca_tf.evaluation.measures.checklist import Checklist, is_decided
 from wca_tf.evaluation.measures.criteria import CRITERIA, Evidence, GradientFreeAttacks, robust_images
-from wca_tf.evaluation.measures.fixed_draws import attack_fixed_draws
+from wca_tf.evaluation.measures.known_draws import attack_fixed_draws
 from wca_tf.evaluation.measures.measure import Context, is_due
 from wca_tf.evaluation.measures.planted_examples import find_planted_examples
 from wca_tf.evaluation.measures.registry import format_results
-from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.plan import trials_of
 from wca_tf.evaluation.runner import evaluate, evaluate_model
@@ -498,7 +497,7 @@ def test_what_no_seed_decides_is_not_said_to_be_known():
     _, test = digits(4)
     fgsm = parse_attack("fgsm", eot_samples=2)
     assert attack_fixed_draws(target, fgsm, EPSILON, test.take(slice(0, 5)), trials.Settings(), None) == []
-    [result] = find_planted_examples(target, [fgsm], EPSILON, test)
+    [result] = find_planted_examples(target, {fgsm: Radius(EPSILON, "linf")}, test)
     assert (result.found, result.planted, result.passed) == (0, 0, None)
 
 
@@ -533,7 +532,7 @@ def attacked_under_known_draws(target, records, images=8):
 def test_eight_known_draws_are_eight_draws_and_trace_one_graph(kind, monkeypatch, tmp_path):
     counts = {}
     for draws in (1, 8):
-        monkeypatch.setattr(fixed_draws, "DRAWS", draws)
+        monkeypatch.setattr(known_draws, "DRAWS", draws)
         traced = []
         outcomes = attacked_under_known_draws(traced_target(kind, traced), tmp_path / str(draws))
         counts[draws] = len(traced)

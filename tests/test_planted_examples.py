@@ -8,6 +8,7 @@ from evaluation_nets import Quantise, dense_net, digits, with_layers, write_mode
 from wca_tf.attacks import ATTACKS, parse_attack
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.pgd import ProjectedGradient
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.seeds import make_seed
 from wca_tf.evaluation import runner
 from wca_tf.evaluation.config import EvaluateConfig
@@ -25,6 +26,7 @@ from wca_tf.nets.targets import GaussianLogitsTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 EPSILON = 0.1
+WITHIN = Radius(EPSILON, "linf")
 # Parameters with which the slow attacks are quick. C&W's learning rate is not the paper's 5e-4, with which 1000 steps
 # do not move a pixel of exactly 0 or 1 far, and digits have many.
 QUICK = {
@@ -62,7 +64,7 @@ def noisy_target(model_dir):
 def outcome_of(target, name, classes=10, least=10):
     """The self-test of one attack; `least`: on so many of the ten images something can be planted."""
     attack = parse_attack(name, eot_samples=4) if isinstance(name, str) else name
-    [result] = find_planted_examples(target, [attack], EPSILON, digits(classes)[1])
+    [result] = find_planted_examples(target, {attack: WITHIN}, digits(classes)[1])
     assert result.attack == attack.name
     assert 0 <= result.found <= result.planted and least <= result.planted <= 10
     return result
@@ -88,7 +90,7 @@ def test_every_attack_finds_what_is_planted(noisy_target, name):
 def test_the_nearest_error_of_a_mean_over_draws_is_one_without_noise_too(noisy_target):
     """The mean of 50 draws is off, and an attack that stops where it changes sign would be right half of the time."""
     attack = parse_attack("cw:steps=100:learning_rate=0.05:searches=3")
-    [result] = find_planted_examples(noisy_target, [attack], EPSILON, digits()[1])
+    [result] = find_planted_examples(noisy_target, {attack: WITHIN}, digits()[1])
     assert result.passed is True
 
 
@@ -247,7 +249,7 @@ def test_the_planted_image_is_an_error_within_reach_and_nothing_else_is(noisy_ta
     net = planted_net.PlantedNet(noisy_target, tf.constant(digits()[1].images[:10]))
     for index in range(3):
         image = tf.constant(digits()[1].images[index : index + 1])
-        reach = planted_examples._reach(attack, "linf", EPSILON, image.shape[1:])
+        reach = planted_examples._reach(attack, Radius(EPSILON, getattr(attack, "norm", "linf")), image.shape[1:])
         planted = planted_net.PlantingSite(net, image, index, 0).plant(reach)
         everything = planted_net._draw(reach, image, np.random.default_rng((0, index, 0)))
         classes = tf.argmax(net.read_out(net.features(everything)), axis=1).numpy()
@@ -282,7 +284,7 @@ def test_what_is_planted_for_one_attack_is_there_again_for_the_next(noisy_target
 
 def test_it_repeats(noisy_target):
     one, other = (
-        find_planted_examples(noisy_target, [parse_attack("pgd:steps=3")], EPSILON, digits()[1]) for _ in range(2)
+        find_planted_examples(noisy_target, {parse_attack("pgd:steps=3"): WITHIN}, digits()[1]) for _ in range(2)
     )
     assert one == other
 

@@ -21,7 +21,7 @@ from wca_tf.nets.model_files import load_model
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.model_dir import NEWER, NEWER_OPTIONS, ModelDirectory
+from wca_tf.runs.model_dir import ModelDirectory
 from wca_tf.runs.optimizer import SCHEDULES, SmoothedCrossEntropy
 from wca_tf.runs.training import train
 
@@ -247,16 +247,14 @@ def test_a_run_by_momentum_and_smoothed_labels_resumes_to_the_same_bits(tiny_con
     assert last["penalty"] > 0 and last["accuracy"] > first["accuracy"]
 
 
-def test_a_run_of_before_an_option_existed_is_the_same_run(trained, tiny_config, tmp_path, capsys):
+@pytest.mark.parametrize(("part", "name"), [("config", "optimizer"), ("defence_options", "features")])
+def test_a_run_without_one_of_the_options_is_refused_in_a_line(trained, tiny_config, tmp_path, part, name):
     copy = ModelDirectory(shutil.copytree(trained, tmp_path / "copy"))
     stored = json.loads(copy.config.read_text())
-    of_wca = [name for name in NEWER_OPTIONS if name != "temperature"]
-    for part, names in (("config", NEWER), ("defence_options", of_wca)):
-        for name in names:
-            del stored[part][name]
+    del stored[part][name]
     copy.config.write_text(json.dumps(stored))
-    train(tiny_config, copy.path)
-    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(InputError, match="another version of wca_tf|with other defaults"):
+        train(tiny_config, copy.path)
 
 
 @pytest.mark.parametrize("options", [None, True, [], "wca"])

@@ -197,7 +197,7 @@ def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tup
 
 
 class CleanGradient(NamedTuple):
-    """What is known of an attack's gradient at the clean images.
+    """Two tests of an attack's gradient at the clean images.
 
     Attributes:
         zero: bool [B], whether it is zero in every pixel.

@@ -14,7 +14,7 @@ from typing import Any
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import tf
-from wca_tf.core.seeds import make_seed
+from wca_tf.core.seeds import Purpose, fold_in, make_seed, uniform_by_index
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.log_error import log_error_probability
 from wca_tf.nets.batch import Batch
@@ -161,3 +161,10 @@ def score_logits(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]
     is_class = tf.cast(tf.argmax(logits, axis=-1) == classes, tf.float32)
     p_fails = is_class if batch.targets is None else 1 - is_class
     return tf.reduce_mean(p_fails, axis=0), sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)
+
+
+def other_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:
+    """Return a class other than the label for each image, at random by the seed and the image's index."""
+    uniform = uniform_by_index(fold_in(seed, Purpose.WANTED_CLASS), indices, (1,))[:, 0]
+    offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
+    return (labels + offset) % num_classes

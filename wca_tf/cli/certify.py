@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def console() -> None:
-    """The entry point of bin/certify and wca-certify."""
+    """Run bin/certify, or wca-certify."""
     define_flags(EvaluateConfig, without=OWN)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
     flags.DEFINE_string("radii", "", "comma-separated radii to certify, in l2 (linf:0.01 for l∞), for images in [0, 1]")

@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def console() -> None:
-    """The entry point of bin/compare and wca-compare."""
+    """Run bin/compare, or wca-compare."""
     flags.DEFINE_list("evaluations", [], "report directories of bin/evaluate, separated by commas")
     flags.DEFINE_string("report_dir", "", "where the table and the page go")
     for name in ("evaluations", "report_dir"):

@@ -143,7 +143,7 @@ def _show(report: "wca_tf.Evaluation") -> None:
 
 
 def console() -> None:
-    """The entry point of bin/evaluate and wca-evaluate."""
+    """Run bin/evaluate, or wca-evaluate."""
     define_flags(EvaluateConfig)
     flags.DEFINE_string("model_dir", None, "directory of a trained model")
     flags.DEFINE_string("model", "", "in its place: a .keras or .h5 file, a SavedModel's directory, or module:name")

@@ -40,6 +40,6 @@ def main() -> None:
 
 
 def console() -> None:
-    """The entry point of bin/export and wca-export."""
+    """Run bin/export, or wca-export."""
     define_flags(ExportConfig)
     run(main, __doc__ or "")

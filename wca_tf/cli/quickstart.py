@@ -71,7 +71,7 @@ def _finding(group: Any) -> str:
 
 
 def console() -> None:
-    """The entry point of bin/quickstart and wca-quickstart."""
+    """Run bin/quickstart, or wca-quickstart."""
     flags.DEFINE_string("work_dir", "runs/quickstart", "where the nets, reports and the export go")
     show_in_help("work_dir")
     run(main, __doc__ or "")

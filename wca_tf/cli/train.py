@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def console() -> None:
-    """The entry point of bin/train and wca-train."""
+    """Run bin/train, or wca-train."""
     define_flags(TrainConfig)
     flags.DEFINE_string("model_dir", None, "directory of the model; an unfinished run in it is resumed")
     show_in_help("model_dir")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from wca_tf.comparison.groups import Group, compare, read_evaluation
 from wca_tf.comparison.page import as_page
-from wca_tf.comparison.tables import as_json, as_markdown, as_text, finding, table_cells, title
+from wca_tf.comparison.tables import as_json, as_markdown, as_text, finding, table_rows, title
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
-from wca_tf.evaluation.report.table import html_table
+from wca_tf.evaluation.report.tables import as_html
 
 
 class Comparison(list[Group]):
@@ -51,4 +51,4 @@ def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Pat
 
 def _html(group: Group) -> str:
     below = "".join(f"<p>{html.escape(text)}</p>" for text in (finding(group), *group.notes))
-    return html_table(table_cells(group), title(group)) + below
+    return as_html(table_rows(group), title(group)) + below

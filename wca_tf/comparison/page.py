@@ -8,10 +8,10 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
-from wca_tf.comparison.tables import COLUMNS, finding, points, title
+from wca_tf.comparison.tables import COLUMNS, finding, title
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.page import render
-from wca_tf.gaussian.intervals import signed, with_interval
+from wca_tf.gaussian.intervals import Number, percent
 
 
 def as_page(groups: list[Group], directory: Path) -> str:
@@ -40,12 +40,12 @@ def _format_group(group: Group, directory: Path, protocols: list[str]) -> dict[s
                 "net": row.net,
                 "link": _link(row, directory),
                 "numbers": [
-                    *((number, with_interval(number)) for number in (row.clean, row.protocol, row.worst_case)),
-                    (row.gain, signed(row.gain)),
-                    (row.queries, with_interval(row.queries)),
+                    *((each, Number.of(each).with_interval()) for each in (row.clean, row.protocol, row.worst_case)),
+                    (row.gain, Number.of(row.gain).with_interval(signed=True)),
+                    (row.queries, row.queries.with_interval()),
                 ],
                 "overstated": row.overstated,
-                "points": points(row.overstated),
+                "points": percent(row.overstated),
                 "protocols": {name: _format_cell(name, row) for name in row.one_draw},
             }
             for row in group.rows
@@ -56,7 +56,7 @@ def _format_group(group: Group, directory: Path, protocols: list[str]) -> dict[s
 def _format_cell(protocol: str, row: Row) -> dict[str, Any]:
     """Return what the page shows of a protocol: its accuracy, and by how much it is above the worst case."""
     number, above = row.one_draw[protocol], row.overstated_by(protocol)
-    text, _, interval = with_interval(number).partition(" ")
+    text, _, interval = number.with_interval().partition(" ")
     attack = row.own if protocol == AUTHORS_OWN else protocol
     return {
         "attack": attack,
@@ -64,7 +64,7 @@ def _format_cell(protocol: str, row: Row) -> dict[str, Any]:
         "text": text,
         "interval": interval,
         "above": above,
-        "points": points(above),
+        "points": percent(above),
     }
 
 

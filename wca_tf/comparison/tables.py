@@ -4,9 +4,9 @@ import dataclasses
 from typing import Any
 
 from wca_tf.comparison.groups import AUTHORS_OWN, PROTOCOL, QUERIES, Group, Row
-from wca_tf.evaluation.report.page import escape_markdown
-from wca_tf.evaluation.report.table import rendered
-from wca_tf.gaussian.intervals import percent, signed, with_interval
+from wca_tf.evaluation.report import tables
+from wca_tf.evaluation.report.tables import escape_markdown
+from wca_tf.gaussian.intervals import Number, percent
 
 COLUMNS = ("net", "clean", "PGD, one draw", "worst case", "more than the first", f"{QUERIES} queries", "overstated by")
 
@@ -20,15 +20,14 @@ def as_text(groups: list[Group]) -> str:
 
 def table_text(group: Group) -> str:
     """Return the table of a group in plain text, below its title."""
-    return f"{title(group)}\n{rendered(table_cells(group))}"
+    return f"{title(group)}\n{tables.as_text(table_rows(group))}"
 
 
 def as_markdown(groups: list[Group]) -> str:
     """Return a table for each group in Markdown, with the finding and the notes below it."""
     blocks = []
     for group in groups:
-        cells = [[escape_markdown(cell) for cell in row] for row in table_cells(group)]
-        lines = [f"## {escape_markdown(title(group))}", "", rendered(cells, "pipe")]
+        lines = [f"## {escape_markdown(title(group))}", "", tables.as_markdown(table_rows(group))]
         lines += ["", escape_markdown(finding(group)), *(f"\n- {escape_markdown(note)}" for note in group.notes)]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
@@ -79,22 +78,17 @@ def finding(group: Group, protocol: str = PROTOCOL) -> str:
     )
 
 
-def points(difference: float | None) -> str:
-    """Return a difference of accuracies in points; a dash for `None`."""
-    return "–" if difference is None else f"{100 * difference:.1f}"
-
-
-def table_cells(group: Group) -> list[tuple[str, ...]]:
+def table_rows(group: Group) -> list[tuple[str, ...]]:
     """Return the column heads, then a row for each net."""
     return [
         COLUMNS,
         *(
             (
                 row.net,
-                *(with_interval(number) for number in (row.clean, row.protocol, row.worst_case)),
-                signed(row.gain),
-                with_interval(row.queries),
-                points(row.overstated),
+                *(Number.of(number).with_interval() for number in (row.clean, row.protocol, row.worst_case)),
+                Number.of(row.gain).with_interval(signed=True),
+                row.queries.with_interval(),
+                percent(row.overstated),
             )
             for row in group.rows
         ),

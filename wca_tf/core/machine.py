@@ -1,4 +1,4 @@
-"""What this machine is good at. This module is free of TensorFlow."""
+"""The abilities of this machine. This module is free of TensorFlow."""
 
 import functools
 from pathlib import Path

@@ -5,9 +5,10 @@ With several workers, each reads its share of every batch: worker r of n reads r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from wca_tf.core.lazily import tf
+from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.examples import Examples
 
@@ -130,3 +131,18 @@ def _on_host(examples: Examples) -> tuple[tf.Tensor, tf.Tensor]:
 def _of_worker(rows: tf.Tensor, batch_size: int, worker: int, workers: int) -> tf.Tensor:
     size = batch_size // workers
     return rows[worker * size : (worker + 1) * size]
+
+
+def padded_batches(
+    examples: Examples, batch_size: int, start: int = 0, number: int = 0
+) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, int]]:
+    """Yield (images, labels, indices, number of images that are not padding), from example `start` on.
+
+    All batches have the same size, so that an attack is traced once. The index of the first example is `number`.
+    """
+    size = min(batch_size, len(examples))
+    for first in range(start, len(examples), size):
+        indices = np.minimum(np.arange(first, first + size), len(examples) - 1)
+        images = to_float(tf.constant(examples.images[indices]))
+        labels, numbers = tf.constant(examples.labels[indices]), tf.constant(number + indices)
+        yield images, labels, numbers, min(size, len(examples) - first)

@@ -1,5 +1,7 @@
 """Blocks of images that share the draws of an attack, where noise before the head cannot follow from the image."""
 
+from wca_tf.core.errors import InputError
+
 # The largest number of images that are attacked with the same draws.
 BLOCK_SIZE = 20
 # Few images are in smaller blocks, for about so many blocks. A block has two images or more, because it costs a batch.
@@ -18,21 +20,22 @@ def block_size(count: int) -> int:
     return min(max(-(-count // BLOCKS), 2), BLOCK_SIZE)
 
 
-def smallest_part(count: int) -> int:
-    """Return the number of images of the smallest part of `count` images: whole blocks, of `BLOCK_SIZE` or more."""
-    block = block_size(count)
-    return -(-BLOCK_SIZE // block) * block
-
-
 def shard_of(count: int, number: int, parts: int) -> slice:
-    """Return the images of a part of `count` images. The parts are whole blocks, as equal as `smallest_part` allows.
+    """Return the images of a part of `count` images. The parts are whole blocks, as equal as can be.
+
+    Raises:
+        InputError: there are so many parts that one has fewer than `BLOCK_SIZE` images.
 
     Examples:
         >>> [shard_of(90, number, 2) for number in (1, 2)]
         [slice(0, 40, None), slice(40, 90, None)]
     """
-    least = smallest_part(count)
-    pieces = -(-count // least)
+    least = -(-BLOCK_SIZE // block_size(count)) * block_size(count)
+    if parts > (pieces := -(-count // least)):
+        raise InputError(
+            f"expected --shard of at most {pieces} parts, as a part has {least} images or more; "
+            f"received {number}/{parts} of {count} images"
+        )
     bounds = [min(count, pieces * each // parts * least) for each in (number - 1, number)]
     return slice(*bounds)
 

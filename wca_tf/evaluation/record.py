@@ -22,8 +22,9 @@ from wca_tf.evaluation.measures.measure import Measured, read_measured
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.outcomes import CLEAN, RECORDS, Outcome, load_outcome
 from wca_tf.evaluation.packing import pack, unpacked
+from wca_tf.evaluation.report.attack_table import header, terminal_rows
 from wca_tf.evaluation.report.sections import gradient_warnings
-from wca_tf.evaluation.report.table import header, html_table, table_rows
+from wca_tf.evaluation.report.tables import as_html
 from wca_tf.evaluation.worst_case import WORST_CASE_ALGORITHM, worst_case
 from wca_tf.gaussian.intervals import Number
 from wca_tf.nets.judge import Judgement
@@ -242,7 +243,7 @@ class Evaluation(Mapping[str, Any]):
     def _repr_html_(self) -> str:
         """Return the table as HTML, for a notebook."""
         caption = ". ".join([header(self.results), *gradient_warnings(self.results)])
-        return html_table(table_rows(self.results), caption)
+        return as_html(terminal_rows(self.results), caption)
 
     def _worst_numbers(self, radius: Radius) -> dict[str, Any]:
         numbers = self.worst_case(radius=radius).numbers()

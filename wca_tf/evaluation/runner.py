@@ -17,7 +17,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from wca_tf.attacks import Attack
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
@@ -26,18 +25,18 @@ from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, as_arrays, check_images
 from wca_tf.data.sources import load_examples
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
-from wca_tf.evaluation.blocks import block_size, shard_of, smallest_part
+from wca_tf.evaluation.blocks import block_size, shard_of
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.derive import DERIVED, write_derived
 from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_description
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import MEASURES, Context, Measure, is_due, make
-from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples
+from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples, largest_radii
 from wca_tf.evaluation.measures.registry import measures
 from wca_tf.evaluation.outcomes import RECORDS
 from wca_tf.evaluation.plan import due_measures, is_finished, listed, planned, trials_of, with_measured
 from wca_tf.evaluation.record import Evaluation
-from wca_tf.evaluation.report.table import net_text
+from wca_tf.evaluation.report.attack_table import net_text
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, check_attacks, run_attacks
 from wca_tf.nets.adapter import adapt, check_pixels, in_its_range
 from wca_tf.nets.classifier import StochasticClassifier
@@ -131,21 +130,9 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
 
 
 def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[FoundExamples]:
-    """Test whether each attack finds adversarial images that are planted on the features of the model in `model_dir`.
-
-    An image is planted within the largest radius of the attack's norm. For an attack without a radius, this is the
-    largest radius of the first norm.
-    """
+    """Test whether each attack finds the images that are planted on the features of the model in `model_dir`."""
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
-    target, found = _averaged(adapt(model), config), []
-    in_balls = config.attacks_with_radii()
-    norms = list(dict.fromkeys(attack.norm for attack, _ in in_balls)) or [config.parsed_radii[0].norm or "linf"]
-    for norm in norms:
-        of_norm: list[Attack] = list({attack.name: attack for attack, _ in in_balls if attack.norm == norm}.values())
-        of_norm += [attack for attack in config.parsed_attacks if not attack.has_radius and norm == norms[0]]
-        epsilon = max(radius.epsilon for radius in config.parsed_radii if radius.norm in (None, norm))
-        found += find_planted_examples(target, of_norm, epsilon, examples, config.seed, norm)
-    return found
+    return find_planted_examples(_averaged(adapt(model), config), largest_radii(config), examples, config.seed)
 
 
 def evaluate_model(
@@ -227,7 +214,7 @@ def _evaluate(
     if not target.per_image_noise:  # an image's draws may depend on its place in the batch
         belongs_to = {**belongs_to, "config": {**belongs_to["config"], "batch_size": config.batch_size}}
     number, parts = config.parsed_shard
-    part, block = _part(config, len(examples)), block_size(len(examples))
+    part, block = shard_of(len(examples), number, parts), block_size(len(examples))
     examples = examples.take(part)
     if config.shard:
         described = {**described, "shard": {"number": number, "parts": parts}}
@@ -256,18 +243,6 @@ def _evaluate(
     if not quiet:
         print(f"written: {report / 'report.html'}, results.json, examples.npz and model_card.md beside it")
     return evaluation
-
-
-def _part(config: EvaluateConfig, count: int) -> slice:
-    """Return the images of the part that `--shard` names, of `count` images."""
-    number, parts = config.parsed_shard
-    least = smallest_part(count)
-    if parts > (most := -(-count // least)):
-        raise InputError(
-            f"expected --shard of at most {most} parts, as a part has {least} images or more; "
-            f"received {config.shard} of {count} images"
-        )
-    return shard_of(count, number, parts)
 
 
 def _about(examples: Examples, target: AnyTarget, config: EvaluateConfig, part: slice) -> dict[str, Any]:

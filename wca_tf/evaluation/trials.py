@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,17 @@ from wca_tf.attacks.attack import Perturbed
 from wca_tf.attacks.balls import BALLS
 from wca_tf.attacks.cascade import WorstCase
 from wca_tf.attacks.gradients import CleanGradient
-from wca_tf.attacks.objectives import num_classes_of
+from wca_tf.attacks.objectives import num_classes_of, other_classes
 from wca_tf.attacks.radii import Radius
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
-from wca_tf.core.seeds import Purpose, fold_in, make_seed, uniform_by_index
-from wca_tf.data.batches import to_float
+from wca_tf.core.seeds import Purpose, fold_in, make_seed
+from wca_tf.data.batches import padded_batches, to_float
 from wca_tf.data.examples import Examples, check_labels
 from wca_tf.evaluation.blocks import BLOCK_SIZE, size_in_blocks
-from wca_tf.evaluation.outcomes import (
-    CLEAN,
-    PER_IMAGE,
-    Outcome,
-    as_stored,
-    first_that_flip,
-    load_outcome,
-    save_outcome,
-)
+from wca_tf.evaluation.outcomes import CLEAN, PER_IMAGE, Outcome, as_stored, first_that_flip, load_outcome, save_outcome
 from wca_tf.evaluation.pass_progress import PassProgress, work_of
 from wca_tf.nets import passes
 from wca_tf.nets.judge import JUDGEMENT_VERSION, Judgement, judge
@@ -185,8 +176,7 @@ def check_attacks(target: AnyTarget, trials: list[Trial], examples: Examples) ->
 
 def _loaded(trials: list[Trial]) -> list[Trial]:
     """Return the trials with the nets that they transfer from. All radii of an attack share a net, and so a graph."""
-    every = dict.fromkeys(trial.attack for trial in trials)
-    attacks = {attack: attack.loaded() if attack else None for attack in every}
+    attacks = {attack: attack and attack.loaded() for attack in dict.fromkeys(trial.attack for trial in trials)}
     return [dataclasses.replace(trial, attack=attacks[trial.attack]) for trial in trials]
 
 
@@ -222,7 +212,7 @@ def _attack_all(
     """Return the outcome of the attack on all examples. It is recorded every few seconds."""
     saved = time.monotonic()
     done = len(outcome) if outcome else 0
-    for batch in _padded_batches(examples, _batch_size(nets[0], settings), done, settings.first):
+    for batch in padded_batches(examples, _batch_size(nets[0], settings), done, settings.first):
         with progress.batch(batch[-1]):
             part = _attack_batch(nets, trial, described, batch, right[done:], len(examples.class_names), settings)
         done += len(part)
@@ -246,24 +236,20 @@ def _attack_batch(
     attack, (attacked, target) = trial.attack, nets
     images, labels, indices, count = batch
     seed = attacking_seed = make_seed(settings.seed)
-    per_image_noise = attacked.per_image_noise
-    if (
-        not per_image_noise
-    ):  # only images of a block share the draws of an attack, so that luck averages out over blocks
+    if not attacked.per_image_noise:  # only a block's images share an attack's draws: luck averages out over blocks
         attacking_seed = fold_in(seed, Purpose.BLOCK, indices[0] // settings.block_size)
     started, raised = time.monotonic(), passes.read(passes.RAISED)
     made, gradient, wanted = Perturbed(images, {}), None, None
     if attack:
-        wanted = _wanted_classes(labels, indices, num_classes, seed) if attack.targeted else None
+        wanted = other_classes(labels, indices, num_classes, seed) if attack.targeted else None
         gradient = attack.check_gradient(attacked, images, labels, fold_in(seed, Purpose.CLEAN_GRADIENT), wanted)
         own_seed = fold_in(attacking_seed, Purpose.ATTACK)
         epsilon = trial.radius.epsilon if trial.radius else None
         made = attack.run(attacked, images, labels, epsilon, indices, own_seed, wanted)
-    adversarial = made.images
-    judgement = as_stored(judge(target, adversarial, labels, indices, seed))
+    judgement = as_stored(judge(target, made.images, labels, indices, seed))
     if not target.per_image_noise:
         judgement = dataclasses.replace(judgement, blocks=_blocks(trial, indices.numpy(), settings))
-    reached = None if wanted is None else judge(target, adversarial, wanted, indices, seed).probability_correct
+    reached = None if wanted is None else judge(target, made.images, wanted, indices, seed).probability_correct
     arrays = _per_image(images, labels, made, gradient, reached)
     judged = {f.name: getattr(judgement, f.name)[:count] for f in dataclasses.fields(Judgement)}
     flips = right[:count] & (judged["probability_correct"] <= 0.5)
@@ -277,7 +263,7 @@ def _attack_batch(
         shown=kept,
         flips=flips[kept],
         originals=images.numpy()[kept].astype(np.float16),
-        images=adversarial.numpy()[kept].astype(np.float16),
+        images=made.images.numpy()[kept].astype(np.float16),
         seconds=time.monotonic() - started,
         raised=passes.read(passes.RAISED) - raised,
     )
@@ -303,28 +289,6 @@ def _per_image(
     }
 
 
-def _wanted_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:
-    """Return a class other than the label for each image, at random by the seed and the image's index."""
-    uniform = uniform_by_index(fold_in(seed, Purpose.WANTED_CLASS), indices, (1,))[:, 0]
-    offset = 1 + tf.cast(uniform * (num_classes - 1), labels.dtype)
-    return (labels + offset) % num_classes
-
-
 def _batch_size(attacked: AnyTarget, settings: Settings) -> int:
     """Return the number of images to attack at a time: of a part of a block, where a block's images share draws."""
     return settings.batch_size if attacked.per_image_noise else size_in_blocks(settings.batch_size, settings.block_size)
-
-
-def _padded_batches(
-    examples: Examples, batch_size: int, start: int = 0, number: int = 0
-) -> Iterator[tuple[tf.Tensor, tf.Tensor, tf.Tensor, int]]:
-    """Yield (images, labels, indices, number of images that are not padding), from example `start` on.
-
-    All batches have the same size, so that an attack is traced once. The index of the first example is `number`.
-    """
-    size = min(batch_size, len(examples))
-    for first in range(start, len(examples), size):
-        indices = np.minimum(np.arange(first, first + size), len(examples) - 1)
-        images = to_float(tf.constant(examples.images[indices]))
-        labels, numbers = tf.constant(examples.labels[indices]), tf.constant(number + indices)
-        yield images, labels, numbers, min(size, len(examples) - first)

@@ -56,7 +56,7 @@ class WorstByDraws(Judgement):
         """
         number, regret = super().n_query_accuracy(queries), self.choice(queries).regret
         number["low"] = max(number["low"] - regret, 0.0)
-        return number | ({"upper_bound": True} if regret > SMALL_REGRET else {})
+        return Number(number, **({"upper_bound": True} if regret > SMALL_REGRET else {}))
 
 
 @dataclasses.dataclass(frozen=True)

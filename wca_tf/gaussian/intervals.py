@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+from collections.abc import Mapping
 
 from wca_tf.core.lazily import np, scipy
 
@@ -13,7 +14,54 @@ JACKKNIFE_GROUPS = 20
 FEW_PARTS = 10
 QUANTILE = statistics.NormalDist().inv_cdf(0.975)  # of 95 % intervals
 
-Number = dict[str, float]
+
+class Number(dict[str, float]):
+    """A share and its 95 % interval, as in results.json: "value", "low" and "high". It formats itself, in per cent.
+
+    A difference of two shares is in points. A worst case that is no more than an upper bound has "upper_bound" too.
+
+    Examples:
+        >>> Number(value=0.5, low=0.4, high=0.62).with_interval()
+        '50.0 [40.0, 62.0]'
+        >>> Number(value=0.01, low=-0.02, high=0.04).with_interval(signed=True)
+        '+1.0 [−2.0, +4.0]'
+        >>> Number.of(None).with_interval()
+        '–'
+    """
+
+    @classmethod
+    def of(cls, given: Mapping[str, float] | float | None) -> Number:
+        """Return a number of results.json, a share without an interval, or, for `None`, a number that is not known."""
+        if isinstance(given, Mapping):
+            return cls(given)
+        return cls() if given is None else cls(value=given)
+
+    def percent(self, signed: bool = False) -> str:
+        """Return the value with one decimal, after ≤ for an upper bound; a dash where it is not known."""
+        bound = "≤\u00a0" if "upper_bound" in self else ""  # a space where no line ends
+        return bound + self._text("value", signed) if self else "–"
+
+    def interval(self, signed: bool = False) -> str:
+        """Return the 95 % interval in brackets."""
+        return f"[{self._text('low', signed)}, {self._text('high', signed)}]"
+
+    def with_interval(self, signed: bool = False) -> str:
+        """Return the value and its 95 % interval; a dash where it is not known."""
+        return f"{self.percent(signed)} {self.interval(signed)}" if self else "–"
+
+    def _text(self, key: str, signed: bool) -> str:
+        text = f"{100 * self[key]:{'+' * signed}.1f}"
+        return text.replace("-", "−") if signed else text
+
+
+def percent(share: Mapping[str, float] | float | None) -> str:
+    """Return a share, or a number of results.json, in per cent with one decimal; a dash for `None`.
+
+    Examples:
+        >>> percent(0.1234), percent({"value": 1.0}), percent(None)
+        ('12.3', '100.0', '–')
+    """
+    return Number.of(share).percent()
 
 
 def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number:
@@ -28,15 +76,15 @@ def mean_with_interval(values: np.ndarray, design_effect: float = 1.0) -> Number
             The interval is that of N / `design_effect` values.
 
     Examples:
-        >>> {name: round(number, 3) for name, number in mean_with_interval(np.array([1.0, 1.0, 1.0, 0.0])).items()}
-        {'value': 0.75, 'low': 0.301, 'high': 0.954}
+        >>> mean_with_interval(np.array([1.0, 1.0, 1.0, 0.0])).with_interval()
+        '75.0 [30.1, 95.4]'
     """
     count, mean = len(values) / design_effect, float(np.mean(values))
     z = QUANTILE
     centre = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
     half_width = z / (1 + z**2 / count) * math.sqrt(mean * (1 - mean) / count + z**2 / (4 * count**2))
     low, high = max(0.0, centre - half_width), min(1.0, centre + half_width)
-    return {"value": mean, "low": min(low, mean), "high": max(high, mean)}  # against rounding, at means of 0 and 1
+    return Number(value=mean, low=min(low, mean), high=max(high, mean))  # against rounding, at means of 0 and 1
 
 
 def all_correct(hits: np.ndarray, queries: int) -> np.ndarray:
@@ -210,53 +258,16 @@ def mean_difference(differences: np.ndarray, design_effect: float = 1.0, varianc
         variance: of the mean, from causes other than the choice of images.
 
     Examples:
-        >>> {name: round(number, 2) for name, number in mean_difference(np.array([1.0, -0.5] * 20)).items()}
-        {'value': 0.25, 'low': 0.01, 'high': 0.49}
+        >>> mean_difference(np.array([1.0, -0.5] * 20)).with_interval(signed=True)
+        '+25.0 [+1.0, +49.0]'
     """
     mean, count = float(differences.mean()), len(differences)
     if count < 2:
-        return {"value": mean, "low": -1.0, "high": 1.0}
+        return Number(value=mean, low=-1.0, high=1.0)
     spread = (float(np.sum((differences - mean) ** 2)) + 2) / (count + 1)
     error = math.sqrt(spread * design_effect / count + variance)
     half_width = QUANTILE * error
-    return {"value": mean, "low": max(mean - half_width, -1.0), "high": min(mean + half_width, 1.0)}
-
-
-def percent(value: Number | float | None) -> str:
-    """Return a share, or a number of results.json, in per cent with one decimal; a dash for `None`, which is not known.
-
-    The number of a worst case that is only an upper bound has the sign ≤, and a space where no line ends.
-
-    Examples:
-        >>> percent(0.1234), percent({"value": 1.0}), percent(None)
-        ('12.3', '100.0', '–')
-    """
-    share = value["value"] if isinstance(value, dict) else value
-    sign = "≤\u00a0" if isinstance(value, dict) and "upper_bound" in value else ""
-    return "–" if share is None else f"{sign}{100 * share:.1f}"
-
-
-def with_interval(number: Number | None) -> str:
-    """Return a number in per cent with its 95 % interval; a dash for `None`.
-
-    Examples:
-        >>> with_interval({"value": 0.5, "low": 0.4, "high": 0.62})
-        '50.0 [40.0, 62.0]'
-    """
-    return "–" if number is None else f"{percent(number)} [{100 * number['low']:.1f}, {100 * number['high']:.1f}]"
-
-
-def signed(difference: Number | None) -> str:
-    """Return a difference in points with its sign and its 95 % interval; a dash for `None`.
-
-    Examples:
-        >>> signed({"value": 0.01, "low": -0.02, "high": 0.04})
-        '+1.0 [−2.0, +4.0]'
-    """
-    if difference is None:
-        return "–"
-    value, low, high = (f"{100 * difference[key]:+.1f}".replace("-", "−") for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
+    return Number(value=mean, low=max(mean - half_width, -1.0), high=min(mean + half_width, 1.0))
 
 
 def distance_text(distance: float | None) -> str:

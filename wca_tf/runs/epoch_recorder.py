@@ -1,4 +1,4 @@
-"""What a training run writes after each epoch, and the progress that it shows."""
+"""The files that a training run writes after each epoch, and the progress that it shows."""
 
 import math
 import shlex

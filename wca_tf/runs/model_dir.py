@@ -24,7 +24,7 @@ import keras
 from wca_tf import __version__
 from wca_tf.core import files
 from wca_tf.core.errors import InputError
-from wca_tf.core.options import identity, options_of
+from wca_tf.core.options import identity
 from wca_tf.core.own_modules import (
     check_imported,
     is_imported,
@@ -44,10 +44,6 @@ SCHEMA = 2
 # What chooses the epoch whose net is kept, where an epoch has it. Fast adversarial training measures the accuracy under
 # PGD. There, clean accuracy would prefer the epochs that overfit to the attack of training.
 SELECTION_METRICS = (ROBUST_METRIC, "val_accuracy")
-# Flags and options of defences that directories of this schema may lack: newer ones, whose defaults change nothing.
-NEWER = ("margin_radius", "temperature", "optimizer", "label_smoothing", "max_image_pixels")
-NEWER_OPTIONS = ("backbone_decay", "temperature", "alignment", "alignment_weight", "features")
-NEWER_OF_DATA = ("train_sha256",)  # in the description of the data; not compared where a directory lacks it
 # Directories may move: only whether one was given is compared.
 PATHS = ("initial_weights",)
 
@@ -105,12 +101,7 @@ class ModelDirectory:
                 f"{self.path} holds a run from other weights than --initial_weights={config.initial_weights} has now: "
                 "name another --model_dir"
             )
-        options = self.read_config().get("defence_options")
-        if options is None:
-            return
-        defaults = options_of(type(config.parsed_defence))
-        newer = [name for name in NEWER_OPTIONS if name in defaults and name not in options]
-        options = {**options, **{name: defaults[name].default for name in newer}}
+        options = self.read_config()["defence_options"]
         if options != config.parsed_defence.options():
             raise InputError(f"{self.path} holds a run of {config.defence} with other defaults, {options}")
 
@@ -120,8 +111,7 @@ class ModelDirectory:
         With `training`, the examples are the training images, and their number and contents must be the same too.
         """
         described = _describe_dataset(examples, training)
-        newer = {name: described[name] for name in NEWER_OF_DATA if name in described}
-        stored = {**newer, **self.read_config()["dataset"]}
+        stored = self.read_config()["dataset"]
         for name, value in described.items():
             if stored.get(name) != value:
                 raise InputError(f"{self.path} was trained with {name} {stored.get(name)}, the data have {value}")
@@ -148,8 +138,8 @@ class ModelDirectory:
             or contents.get("schema") != SCHEMA
             or not isinstance(contents.get("config"), dict)
             or not isinstance(contents.get("dataset"), dict)
-            or not isinstance(contents.get("defence_options", {}), dict)
-            or not isinstance(modules := contents.get("modules", []), list)
+            or not isinstance(contents.get("defence_options"), dict)
+            or not isinstance(modules := contents.get("modules"), list)
             or not all(isinstance(module, str) for module in modules)
         ):
             raise InputError(
@@ -170,15 +160,14 @@ class ModelDirectory:
         """Return the modules of a user's own that the net and its configuration need. None of them is imported."""
         stored = self._stored_flags()
         named = [module_of(stored[name]) for name in ("defence", "adversarial_attack")]
-        return own_modules([*self.read_config().get("modules", []), *named])
+        return own_modules([*self.read_config()["modules"], *named])
 
     def _stored_flags(self) -> dict[str, Any]:
         """Return the flags of the run by name; raise InputError when they are of another version, or of other types."""
         defaults, stored = dataclasses.asdict(TrainConfig()), self.read_config()["config"]
-        if differing := stored.keys() ^ defaults.keys() - (set(NEWER) - stored.keys()):
+        if differing := stored.keys() ^ defaults.keys():
             names = ", ".join(sorted(differing))
             raise InputError(f"{self.config} is of another version of wca_tf, with other flags: {names}")
-        stored = {**defaults, **stored}
         for name, default in defaults.items():
             if type(stored[name]) not in ((int, float) if isinstance(default, float) else (type(default),)):
                 raise InputError(f"expected a {type(default).__name__} as {name} in {self.config}")

@@ -112,7 +112,7 @@ class Certificates(Measure):
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """What a certificate needs of a net.
+    """The numbers of a net that a certificate needs.
 
     Attributes:
         logits: mu [N, C], without noise, of the clean images.

@@ -10,6 +10,7 @@ import zlib
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import tensorflow as tf
 
 from wca_tf.attacks import Attack, parse_attack
@@ -39,7 +40,6 @@ from wca_tf.evaluation.measures.planted_examples import (
     checked_radius,
     in_norm,
 )
-from wca_tf.evaluation.measures.sequential import is_decided
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.trials import CLEAN_TRIAL, run_attacks, trial_of
 from wca_tf.nets.judge import JUDGEMENT_VERSION
@@ -48,6 +48,7 @@ from wca_tf.nets.targets import AnyTarget, has_noise, is_gaussian, is_reproducib
 CHECKLIST_VERSION = 7  # increase it with every change of the checks
 IMAGES = 100
 FIRST_LOOK = 20  # images after which a comparison may end; it may end again at each doubling
+WRONG = 1e-4  # the probability that one look ends a comparison with the wrong verdict
 MIN_IMAGES = 50  # with fewer, the tolerance would be more than 4 points
 
 
@@ -182,6 +183,24 @@ class _Runs:
         trial = trial_of(self.attack(name), self.epsilon)
         [found] = run_attacks(self.target, [trial], self.examples.take(images), self.settings, own)
         return found.judgement.probability_correct
+
+
+def is_decided(differences: np.ndarray, total: int, bound: float) -> bool:
+    """Return whether the mean difference of all images lies surely on one side of `bound`.
+
+    The images were chosen at random among `total`. Two made-up differences, -1 and 1, stand in for what is rare. They
+    also keep a few images that come out alike from deciding.
+
+    Args:
+        differences: [n], in [-1, 1].
+        total: the number of images that the mean is over, n at least.
+        bound: in [-1, 1].
+    """
+    if len(differences) >= total:
+        return True
+    seen = np.append(differences, [-1.0, 1.0])
+    error = seen.std(ddof=1) / math.sqrt(len(seen)) * math.sqrt(1 - len(differences) / total)
+    return bool(abs(seen.mean() - bound) > scipy.stats.t.isf(WRONG / 2, len(seen) - 1) * error)
 
 
 def made_by(searches: GradientFreeAttacks) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.evaluation.measures.measure import Context, Measure
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Trial, run_attacks, stored_outcome
 from wca_tf.evaluation.worst_case import worst_case
-from wca_tf.gaussian.intervals import signed, with_interval
+from wca_tf.gaussian.intervals import Number
 from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, has_noise
 
 
@@ -44,11 +44,14 @@ class NoiseOff(Measure):
         return {"clean": clean.judgement.n_query_accuracy(1), "radii": rows}
 
     def lines(self, results: dict[str, Any]) -> list[str]:
-        return [
-            f"noise off at {Radius(row['epsilon'], row['norm']).text}: {with_interval(row['worst_case'])} in the worst "
-            f"case of that net; the noise adds {signed(row['noise_adds'])} points at test time"
-            for row in results[self.name]["radii"]
-        ]
+        lines = []
+        for row in results[self.name]["radii"]:
+            left, adds = Number.of(row["worst_case"]), Number.of(row["noise_adds"])
+            lines.append(
+                f"noise off at {Radius(row['epsilon'], row['norm']).text}: {left.with_interval()} in the worst case of "
+                f"that net; the noise adds {adds.with_interval(signed=True)} points at test time"
+            )
+        return lines
 
 
 def twin_of(target: AnyTarget) -> AnyTarget | None:

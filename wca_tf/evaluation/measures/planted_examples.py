@@ -8,7 +8,7 @@ features hide the error from it.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,10 @@ class PlantedExamples(Measure):
 
     def measure(self, context: Context) -> Any:
         radius, seed = checked_radius(context.config), context.config.seed
-        norm = radius.norm or "linf"
-        found = find_planted_examples(context.target, _tested(context), radius.epsilon, context.examples, seed, norm)
+        tested = dict.fromkeys(_tested(context), radius)
+        found = find_planted_examples(context.target, tested, context.examples, seed)
         attacks = [dataclasses.asdict(each) for each in found]
-        return {"norm": norm, "epsilon": radius.epsilon, "attacks": attacks}
+        return {"norm": radius.norm, "epsilon": radius.epsilon, "attacks": attacks}
 
 
 def _tested(context: Context) -> list[Attack]:
@@ -125,37 +125,43 @@ def in_norm(name: str, norm: str, eot_samples: int) -> Attack:
     return attack
 
 
+def largest_radii(config: EvaluateConfig) -> dict[Attack, Radius]:
+    """Return each attack with the largest radius of its norm; of the first norm, for an attack without a radius."""
+    in_balls = [attack for attack, _ in config.attacks_with_radii()]
+    first = in_balls[0].norm if in_balls else config.parsed_radii[0].norm or "linf"
+    free = [attack for attack in config.parsed_attacks if not attack.has_radius]
+
+    def largest(norm: str) -> Radius:
+        return Radius(max(radius.epsilon for radius in config.parsed_radii if radius.norm in (None, norm)), norm)
+
+    return {attack: largest(attack.norm) for attack in in_balls} | dict.fromkeys(free, largest(first))
+
+
 def find_planted_examples(
-    target: AnyTarget,
-    attacks: Sequence[Attack],
-    epsilon: float,
-    examples: Examples,
-    seed: int = 0,
-    norm: str = "linf",
+    target: AnyTarget, attacks: Mapping[Attack, Radius], examples: Examples, seed: int = 0
 ) -> list[FoundExamples]:
     """Plant an adversarial image near each of the first 10 images, for each attack, and count the images found.
 
     Args:
         target: the net.
-        attacks: the attacks to test; all attacks with a radius are in one norm.
-        epsilon: the radius, in the images' [0, 1] units.
+        attacks: the attacks to test, each with a radius in its norm. The radius decides how far away an image is
+            planted, for an attack without a radius too.
         examples: clean images.
         seed: seed of the planted images and of the attacks.
-        norm: the norm of the radius. It decides how far away an image is planted for an attack without a radius.
     """
     some = examples.take(slice(0, IMAGES))
     images = to_float(tf.constant(some.images))
     # Otherwise the read-out would be fitted to other features than the attack sees.
     known = is_reproducible(target.with_fixed_draw(make_seed(0)), images)
     net = PlantedNet(target, images)
-    prepared = {attack.name: _prepare(attack, net) for attack in attacks}
+    prepared = {attack.name: (_prepare(attack, net), radius) for attack, radius in attacks.items()}
     looks: dict[str, list[_PlantedResult]] = {name: [] for name in prepared}
     with progress_bar(len(prepared) * len(some), "planted images") as progress:
         for index in range(len(some)):
             site = PlantingSite(net, images[index : index + 1], index, seed)
-            for name, attack in prepared.items():
+            for name, (attack, radius) in prepared.items():
                 progress.set_description(name, refresh=False)
-                look = _look(attack, site, norm, epsilon) if known and _can_find(attack) else None
+                look = _look(attack, site, radius) if known and _can_find(attack) else None
                 looks[name] += [] if look is None else [look]
                 progress.update(1)
     return [_summarise(name, each) for name, each in looks.items()]
@@ -191,14 +197,14 @@ def _can_find(attack: Attack) -> bool:
     return not (isinstance(attack, RandomSampling) or (isinstance(attack, Transfer) and bool(attack.source)))
 
 
-def _look(attack: Attack, site: PlantingSite, norm: str, epsilon: float) -> _PlantedResult | None:
+def _look(attack: Attack, site: PlantingSite, radius: Radius) -> _PlantedResult | None:
     """Run the attack on the planted net; return `None` where nothing can be planted."""
     net, image = site.net, site.image
-    planted = site.plant(_reach(attack, norm, epsilon, image.shape[1:]))
+    planted = site.plant(_reach(attack, radius, image.shape[1:]))
     if planted is None:
         return None
     index, wanted = np.array([site.index]), np.array([1]) if attack.targeted else None
-    made = attack.run(net.target, image, CLEAN_CLASS, epsilon, index, site.seed, wanted)
+    made = attack.run(net.target, image, CLEAN_CLASS, radius.epsilon, index, site.seed, wanted)
     zero = _has_zero_gradient(attack, net, image, site.seed, wanted)
     hidden = zero is True and _has_zero_gradient(NEVER_SATURATES, net, image, site.seed) is False
     return _PlantedResult(_is_error(attack, net, made.images, image, planted), zero, hidden)
@@ -224,13 +230,13 @@ def _is_error(attack: Attack, net: PlantedNet, adversarial: tf.Tensor, image: tf
     return wrong and near <= far
 
 
-def _reach(attack: Attack, norm: str, epsilon: float, shape: tuple[int, ...]) -> Reach:
-    """Return the reach of an attack. Without a radius, it is the largest l2 distance in the ball of `norm`."""
+def _reach(attack: Attack, radius: Radius, shape: tuple[int, ...]) -> Reach:
+    """Return the reach of an attack. Without a radius of its own, it is the largest l2 distance in the ball."""
     if isinstance(attack, NPixel):
         return "pixels", attack.pixels
     if isinstance(attack, BallAttack):
-        return attack.norm, epsilon
-    return "l2", epsilon * (math.sqrt(math.prod(shape)) if norm == "linf" else 1.0)
+        return attack.norm, radius.epsilon
+    return "l2", radius.in_l2(shape)
 
 
 def format_planted_examples(results: list[FoundExamples]) -> str:

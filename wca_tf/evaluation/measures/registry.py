@@ -11,8 +11,8 @@ from wca_tf.evaluation.measures.measure import Measure
 from wca_tf.evaluation.measures.noise import Noise
 from wca_tf.evaluation.measures.noise_off import NoiseOff
 from wca_tf.evaluation.measures.planted_examples import PlantedExamples
+from wca_tf.evaluation.report.attack_table import attack_table
 from wca_tf.evaluation.report.sections import convention_lines, gradient_warnings, notes
-from wca_tf.evaluation.report.table import attack_table
 
 OF_ATTACKS = ("clean", "attacks", "worst_case", "conventions")  # keys of results.json that no measure may have
 

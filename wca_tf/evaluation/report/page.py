@@ -11,21 +11,23 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from wca_tf.attacks.radii import Radius
 from wca_tf.core import files
 from wca_tf.defences import parse_defence
 from wca_tf.evaluation.measures.checklist import IMAGES as CHECKLIST_IMAGES
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import commands, sections
+from wca_tf.evaluation.report.attack_table import free_rows, net_text, page_rows
 from wca_tf.evaluation.report.sections import ReportSection
-from wca_tf.evaluation.report.table import net_text
-from wca_tf.gaussian.intervals import distance_text, percent, signed
+from wca_tf.evaluation.report.tables import as_html, as_markdown, breakable, escape_markdown, plain
+from wca_tf.gaussian.intervals import Number
 
 TEMPLATES = Path(__file__).parent / "templates"
-# Characters that reorder or hide the characters around them.
-_INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# Characters with a special meaning in Markdown.
-_MARKDOWN = re.compile(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))")
+CARD = ("expected [95 %]", "median l2", "median pixels", "found", "generations")  # columns of attacks without a radius
+VERDICTS = {
+    True: Markup('<span class="good">✓ passed</span>'),
+    False: Markup('<span class="bad">✗ failed</span>'),
+    None: Markup('<span class="soft">not applicable</span>'),
+}
 
 
 def write_report(
@@ -46,7 +48,7 @@ def write_report(
     """
     summary = _summary(results, described) | {"measure_sections": measure_sections}
     page = render("report.html.j2", **summary, **_figures(results, outcomes, described["class_names"]))
-    card = render("model_card.md.j2", **summary)
+    card = render("model_card.md.j2", **summary, **_card_tables(summary))
     files.write_text(report / "report.html", page)
     files.write_text(report / "model_card.md", card)
 
@@ -64,58 +66,19 @@ def render(template: str, **context: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "percent": percent,
-        "distance": distance_text,
-        "interval": interval,
+        "percent": lambda number, **options: Number.of(number).percent(**options),
+        "interval": lambda number, **options: Markup(Number.of(number).interval(**options)),  # nothing to escape
         "fenced": fenced,
         "breakable": breakable,
-        "points": points,
-        "points_interval": points_interval,
-        "radius": lambda epsilon: Radius(epsilon).text,
+        "table": as_html,
     }
     return environment.get_template(template).render(context)
-
-
-def plain(value: Any) -> Any:
-    """Return a text without characters that change how other characters are shown.
-
-    U+FFFD, a question mark in a diamond, replaces them. Markup, and a value that is no text, is returned unchanged.
-    """
-    return _INVISIBLE.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def escape_markdown(value: Any) -> str:
-    """Return text that Markdown shows as it is, on one line; Markup is not changed."""
-    if isinstance(value, Markup):
-        return str(value)
-    text = re.sub(r"\s", " ", plain(str(value))).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(r"\\\1", text)
 
 
 def fenced(text: str) -> Markup:
     """Return a block of code in Markdown that no part of `text` can end."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return Markup(f"{fence}\n{plain(text)}\n{fence}")
-
-
-def breakable(text: str) -> Markup:
-    """Return an attack as written; a browser may break the line between its parameters."""
-    return Markup(":<wbr>").join(plain(text).split(":"))
-
-
-def interval(number: dict[str, float]) -> Markup:
-    """Return a number's 95 % interval in per cent. Its brackets need no escape in HTML or Markdown."""
-    return Markup(f"[{100 * number['low']:.1f}, {100 * number['high']:.1f}]")
-
-
-def points(difference: dict[str, float]) -> str:
-    """Return a difference in points, with its sign."""
-    return signed(difference).partition(" ")[0]
-
-
-def points_interval(difference: dict[str, float]) -> Markup:
-    """Return the 95 % interval of a difference in points. Its brackets need no escape in HTML or Markdown."""
-    return Markup(signed(difference).partition(" ")[2])
 
 
 def _summary(results: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +99,6 @@ def _summary(results: dict[str, Any], described: dict[str, Any]) -> dict[str, An
         "finished": state.get("training_complete", True),
         "blocks": sections.blocks(results),
         "is_papers": sections.is_papers(results),
-        "convention_rows": sections.convention_rows(results),
         "warnings": sections.gradient_warnings(results),
         "notes": sections.notes(results),
         "free": [attack for attack in results["attacks"] if attack["epsilon"] is None],
@@ -152,6 +114,35 @@ def _summary(results: dict[str, Any], described: dict[str, Any]) -> dict[str, An
     }
 
 
+def _checklist_rows(checklist: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the criteria of the checklist as the rows of a table."""
+    return [
+        ("criterion", "result", "evidence"),
+        *((item["criterion"], VERDICTS[item["passed"]], item["evidence"]) for item in checklist),
+    ]
+
+
+def _card_tables(summary: dict[str, Any]) -> dict[str, Markup]:
+    """Return the tables of the model card in Markdown."""
+    clean, free = summary["results"]["clean"], free_rows(summary["results"], CARD)
+    protocol = "one draw, paper's protocol" if summary["is_papers"] else "one draw, usual protocol"
+    rows = [
+        ("ε", protocol, "expected, worst case", "100 queries"),
+        ("clean", _cell(clean["accuracy"]), _cell(clean["expected_accuracy"]), _cell(clean["n_query_accuracy"]["100"])),
+    ]
+    for block in summary["blocks"]:
+        weakest = block["protocol"]
+        one_draw = _cell(weakest["accuracy"], weakest["name"]) if weakest else "–"
+        worst = _cell(block["worst"], f"{len(block['attacks'])} attacks")
+        rows.append((block["epsilon"], one_draw, worst, _cell(block["queries"]["100"])))
+    return {"numbers": as_markdown(rows), "without_radius": as_markdown(free) if len(free) > 1 else Markup()}
+
+
+def _cell(number: dict[str, float], about: str = "") -> Markup:
+    """Return a number with its interval in Markdown, whose brackets need no escape, and what it is of."""
+    return Markup(Number.of(number).with_interval() + (f" ({escape_markdown(about)})" if about else ""))
+
+
 def _adversary_text(training: dict[str, Any]) -> str:
     """Return the attack of adversarial training as a text, from the training's flags."""
     defence = parse_defence(training["defence"])
@@ -163,6 +154,8 @@ def _figures(results: dict[str, Any], outcomes: list[Outcome], class_names: list
     return {
         "probability_error": max(each["probability_error"] for each in (results["clean"], *results["attacks"])),
         "estimated": outcomes[0].judgement.draws,
+        "tables": page_rows(results) | {"counted": sections.convention_rows(results)},
+        "checklist_rows": _checklist_rows(results.get("checklist", [])),
         "accuracy": sections.accuracy(results),
         "distortions": sections.distortions(outcomes),
         "queries": sections.queries(outcomes),

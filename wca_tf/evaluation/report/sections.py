@@ -85,15 +85,18 @@ def blocks(results: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def convention_rows(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each convention with its number at each radius; `None` where the radius does not allow it."""
-    rows: dict[str, dict[str, Any]] = {}
+def convention_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Return a table of the conventions at each radius; a cell is empty where the radius does not allow the convention.
+
+    It is empty where there are no conventions.
+    """
     at = results.get("conventions", [])
-    for place, radius in enumerate(at):
+    rows = {"": ["convention", *(f"ε = {Radius(radius['epsilon']).text}" for radius in at)]}
+    for place, radius in enumerate(at, start=1):
         for row in radius["rows"]:
-            kept = rows.setdefault(row["key"], {**row, "numbers": [None] * len(at)})
-            kept["numbers"][place] = row["number"]
-    return list(rows.values())
+            label = Markup("{} <small>{}: {}</small>").format(row["name"], row["source"], row["definition"])
+            rows.setdefault(row["key"], [label, *[""] * len(at)])[place] = Number.of(row["number"]).with_interval()
+    return list(rows.values()) if at else []
 
 
 def gradient_warnings(results: dict[str, Any]) -> list[str]:
