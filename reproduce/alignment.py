@@ -8,7 +8,7 @@ from typing import Any
 
 from reproduce import readings as read
 from reproduce.charts import dots
-from reproduce.nets import SEEDS, Net
+from reproduce.nets import SEEDS, TITLES, Net
 from reproduce.paper_tables import Tables
 from reproduce.tables import Cell, Chosen, Reading, Row, Site, Table
 
@@ -57,7 +57,7 @@ def declare(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"Forms of the alignment term on {dataset}, ε = 8/255",
+            f"Forms of the alignment term on {TITLES[dataset]}, ε = 8/255",
             rows,
             [*_columns(), Reading("chosen", lambda site: Cell(text=_options(site)), trains_only=True)],
             notes=_NOTES,
@@ -165,7 +165,7 @@ def _stress(dataset: str, scale: str, nets: dict[str, Net]) -> Table:
     """Declare a stress test: every attack that may find what the usual attacks miss."""
     attacks = STRESS_TINY if scale == "tiny" else STRESS
     return Table(
-        f"Stress test on {dataset}, ε = 8/255",
+        f"Stress test on {TITLES[dataset]}, ε = 8/255",
         [Row(f"{what}: `{attack}`", (nets["No Defense"],), attack=attack) for what, attack in attacks.items()],
         [read.expected("", label, net=net) for label, net in nets.items()],
         notes=["Numbers: the chance that one answer is right."],

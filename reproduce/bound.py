@@ -8,6 +8,7 @@ import numpy as np
 
 import wca_tf
 from reproduce.charts import lines
+from reproduce.nets import TITLES
 from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
 from wca_tf import DataConfig
 
@@ -22,7 +23,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
     """Declare Figure 2: a row for each covariance and quantity, a column for each radius."""
     return (
         Table(
-            f"Figure 2: Theorem 1 on {dataset}, 0 against 1",
+            f"Figure 2: Theorem 1 on {TITLES[dataset]}, 0 against 1",
             [Row(f"{name}, {covariance}") for covariance in COVARIANCES for name in SHOWN.values()],
             [Reading(f"{epsilon:g}", _cell, radius=f"{epsilon:g}") for epsilon in EPSILONS],
             notes=[

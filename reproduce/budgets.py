@@ -58,10 +58,12 @@ CHECKLIST_TINY = {
 
 
 def written(name: str, scale: str, part: str = "judged") -> str:
-    """Return an attack of a declaration as `--attacks` takes it; options after a colon are added to the budget's."""
-    base, _, options = name.partition(":")
+    """Return an attack of a declaration as `--attacks` takes it; its own options go before those of the budget."""
+    base, *options = name.split(":")
     known = ATTACKS[scale] | (_FEW if part == "few" and scale == "small" else {})
-    return ":".join([known.get(base, base), *([options] if options else [])])
+    attack, *budget = known.get(base, base).split(":")
+    own = {option.split("=")[0] for option in options}
+    return ":".join([attack, *(each for each in budget if each.split("=")[0] not in own), *options])
 
 
 def part_options(part: str, scale: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from reproduce import readings as read
 from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
-from reproduce.nets import SEEDS, Net
+from reproduce.nets import SEEDS, TITLES, Net
 from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
 
 # Radii in l2 that are certified and attacked; in l∞, where the certificate is that of the l2 ball around the l∞ ball.
@@ -80,7 +80,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
     }
     return (
         Table(
-            f"Certificates in l2 on {dataset}",
+            f"Certificates in l2 on {TITLES[dataset]}",
             rows,
             columns,
             papers,
@@ -169,7 +169,7 @@ def _votes(dataset: str, scale: str) -> Table:
     options: dict[str, Any] = {"radius": radii[0], "part": "certified_votes", "certified": ",".join(radii)}
     attacks = ("fgsm:norm=l2",)
     return Table(
-        f"Randomised smoothing's vote on {dataset}",
+        f"Randomised smoothing's vote on {TITLES[dataset]}",
         rows,
         [
             Reading("vote certified", cell("vote"), attacks, **options),

@@ -12,7 +12,7 @@ from matplotlib.patches import Ellipse
 
 from reproduce import readings as read
 from reproduce.charts import COLOURS, STYLE
-from reproduce.nets import Net
+from reproduce.nets import TITLES, Net
 from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
 
 NETS = {"isotropic": "plane_isotropic", "anisotropic": "plane_anisotropic"}
@@ -23,7 +23,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
     """Declare Figure 3: the angles between each class's weights and the nearest principal axis of the noise."""
     return (
         Table(
-            f"Figure 3: a bottleneck of two dimensions on {dataset}",
+            f"Figure 3: a bottleneck of two dimensions on {TITLES[dataset]}",
             [Row(label, (Net(dataset, variant),)) for label, variant in NETS.items()],
             [
                 read.clean(),

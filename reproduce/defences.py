@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reproduce import readings as read
 from reproduce.charts import dots
 from reproduce.more_tables import EXPECTED, HUNDRED, OFF, judged_by
-from reproduce.nets import BASELINES, Net
+from reproduce.nets import BASELINES, TITLES, Net
 from reproduce.paper_tables import Tables
 from reproduce.tables import Chosen, Row, Site, Table
 
@@ -33,7 +33,7 @@ def declare(dataset: str, scale: str) -> Tables:
     """Declare Table 3, and more: every stochastic defence judged alike, beside its net without the noise."""
     return tuple(
         Table(
-            f"Table 3, and more: stochastic defences on {dataset}{words}, ε = 8/255",
+            f"Table 3, and more: stochastic defences on {TITLES[dataset]}{words}, ε = 8/255",
             [
                 *(_baseline(dataset, name, more, scale) for name in BASELINES),
                 Row("No Defense, 100 images", (Net(dataset, f"baseline_none{more}"),), part="few"),

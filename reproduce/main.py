@@ -22,7 +22,7 @@ from reproduce.evidence import Evidence
 from reproduce.experiments import ALL, EXPERIMENTS, check_names, datasets_of, page_name
 from reproduce.nets import FOLDER, Net
 from reproduce.pages import write_index, write_page
-from reproduce.tables import Study
+from reproduce.tables import Filled, Study
 from wca_tf import DataConfig, InputError, check_dataset_present
 from wca_tf.cli.flags import import_tensorflow, run, show_in_help
 
@@ -79,26 +79,23 @@ def command(name: str, scale: str = "small", dataset: str = "") -> str:
 
 
 def make_tables(evidence_dir: Path, pages_dir: Path, scale: str = "small") -> list[str]:
-    """Write the page of every experiment that has evidence, and the index of them; return their names."""
+    """Write the page of every experiment whose evidence is complete, and the list of them; return their names."""
     study = Study(Evidence(evidence_dir, scale), Engine(Evidence(evidence_dir, scale), Path(), {}, dry=True))
     made = {}
     for name, experiment in EXPERIMENTS.items():
         for dataset in dict.fromkeys((*experiment.small, *experiment.choice)):
-            if page := _write(study, name, dataset, pages_dir):
-                made[page] = experiment
+            filled = [study.fill(table) for table in experiment.declare(dataset, scale)]
+            if not any(each.missing for each in filled):
+                made[_write(study, name, dataset, filled, pages_dir)] = experiment
     write_index(made, pages_dir)
     print(f"written: {len(made)} pages in {pages_dir}")
     return list(made)
 
 
-def _write(study: Study, name: str, dataset: str, pages_dir: Path) -> str:
-    """Write the page of an experiment on a data set; return its name, empty where there is no evidence."""
-    experiment, scale = EXPERIMENTS[name], study.scale
-    filled = [study.fill(table) for table in experiment.declare(dataset, scale)]
-    if not any(cell.value is not None for each in filled for cells in each.cells.values() for cell in cells.values()):
-        return ""
-    page = page_name(name, dataset, scale)
-    write_page(page, experiment.what, command(name, scale, dataset), filled, pages_dir)
+def _write(study: Study, name: str, dataset: str, filled: list[Filled], pages_dir: Path) -> str:
+    """Write the page of an experiment on a data set; return its name."""
+    page = page_name(name, dataset, study.scale)
+    write_page(page, EXPERIMENTS[name].what, command(name, study.scale, dataset), filled, pages_dir)
     return page
 
 
@@ -153,7 +150,7 @@ def _run(study: Study, name: str, dataset: str, pages: Path) -> None:
     experiment = EXPERIMENTS[name]
     if experiment.measure:
         experiment.measure(study, dataset)
-    page = _write(study, name, dataset, pages)
+    page = _write(study, name, dataset, [study.fill(each) for each in experiment.declare(dataset, study.scale)], pages)
     print(f"\n{(pages / f'{page}.md').read_text()}\nwritten: {pages / page}.md, with its charts")
     print(f"== {name}: {len(study.engine.begun)} nets in {duration(study.engine.seconds)}")
 

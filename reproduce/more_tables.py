@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from reproduce import readings as read
 from reproduce.charts import bars, dots, lines
-from reproduce.nets import SEEDS, Net
-from reproduce.paper_numbers import ABLATION, CONTROLS, STRONGER
-from reproduce.paper_tables import ONE_DRAW, THREE, TWO, TWO_RADII, Tables, in_paper, rows_of
+from reproduce.nets import SEEDS, TITLES, Net
+from reproduce.paper_numbers import CONTROLS, STRONGER
+from reproduce.paper_tables import ONE_DRAW, THREE, TWO, Tables, in_paper, rows_of
 from reproduce.readings import STRONG
 from reproduce.tables import EPSILON, Filled, Reading, Row, Table
 
@@ -51,11 +51,10 @@ def fashion_mnist(dataset: str, scale: str) -> Tables:
         for at in (EPSILON, "0.1")
         for label, variant in THREE.items()
     ]
-    papers = {f"{label}, ε = {EPSILON}": row[1:] for label, row in zip(THREE, ABLATION["fashion_mnist"], strict=True)}
     shown = ("PGD, 10 steps", "worst case", "100 queries")
     return (
         Table(
-            f"What the usual protocol overstates: {dataset}",
+            f"What the usual protocol overstates: {TITLES[dataset]}",
             rows,
             [
                 read.clean_expected(),
@@ -66,17 +65,15 @@ def fashion_mnist(dataset: str, scale: str) -> Tables:
                 read.gain_over(plain, STRONG, "gain over No Defense"),
                 read.zero_gradients("pgd"),
             ],
-            in_paper(papers, ("FGSM", "PGD, 10 steps")),
-            [
+            notes=[
                 "FGSM and PGD: by one answer for each image, the usual protocol.",
                 EXPECTED,
                 HUNDRED,
                 OFF,
-                TWO_RADII,
                 "Useless gradients: the share of images where float32 loses the label's term of cross-entropy in every "
                 "draw.",
             ],
-            [bars(*shown, by_row=lambda label: label.split(", ")[1])],
+            charts=[bars(*shown, by_row=lambda label: label.split(", ")[1])],
         ),
     )
 
@@ -103,7 +100,7 @@ def headline(dataset: str, scale: str) -> Tables:
     square = {label: (STRONGER["square", label][4],) for label in TWO}
     return (
         Table(
-            f"What is left on {dataset}, ε = 8/255",
+            f"What is left on {TITLES[dataset]}, ε = 8/255",
             rows,
             [
                 read.clean("clean, all images", part="all_images"),
@@ -134,7 +131,7 @@ def strong_attacks(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"Every variant under strong attacks: {dataset}, ε = 8/255",
+            f"Every variant under strong attacks: {TITLES[dataset]}, ε = 8/255",
             rows,
             [
                 read.clean(),
@@ -167,7 +164,7 @@ def adversarial(dataset: str, scale: str) -> Tables:
     attacks = ("pgd", "adaptive", "multi_targeted")
     return (
         Table(
-            f"Adversarial training on {dataset}, ε = 8/255",
+            f"Adversarial training on {TITLES[dataset]}, ε = 8/255",
             rows,
             [read.trained(), read.clean_expected(), read.one_draw("pgd", "PGD"), *judged_by(attacks), read.images()],
             in_paper({label: CONTROLS[label][2:] for label in ("WCA-Net: AT", "WCA-Net: CT+AT")}, ("PGD",)),
@@ -201,7 +198,7 @@ def training_length(dataset: str, scale: str) -> Tables:
     shown = ("PGD", "worst case")
     return (
         Table(
-            f"The length of training: {dataset}, ε = 8/255",
+            f"The length of training: {TITLES[dataset]}, ε = 8/255",
             rows,
             [
                 read.clean_expected(),
@@ -262,7 +259,7 @@ def attack_suite(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"Every attack on {dataset}, ε = 0.1",
+            f"Every attack on {TITLES[dataset]}, ε = 0.1",
             rows,
             columns,
             notes=["Numbers: the chance that one answer is right.", "C&W and n-pixel have no radius."],
@@ -281,7 +278,7 @@ def adaptive(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"The cascade adaptive beside single attacks: {dataset}",
+            f"The cascade adaptive beside single attacks: {TITLES[dataset]}",
             rows,
             [
                 *(read.expected(member, member) for member in members),

@@ -12,6 +12,17 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FOLDER = "folder:"  # of mini-ImageNet; --mini_imagenet gives the folder
 LARGER = ("cifar10_wide", "imagenette", "mini_imagenet")
 NARROW = "resnet18_narrow"
+# The names of data sets in titles.
+TITLES = {
+    "digits": "digits",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "svhn_cropped": "SVHN",
+    "imagenette": "Imagenette",
+    "mini_imagenet": "mini-ImageNet",
+}
 SEEDS = (0, 1, 2)  # of the nets that are trained three times
 
 # FGSM-RS overfitted catastrophically on small nets within three epochs; two steps did not in five.

@@ -13,7 +13,7 @@ import wca_tf
 from reproduce.budgets import ATTACKS
 from reproduce.charts import STYLE
 from reproduce.engine import duration
-from reproduce.nets import Net, settings
+from reproduce.nets import Net, papers_settings
 from reproduce.tables import Cell, Filled
 from wca_tf import TrainConfig
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reproduce.experiments import Experiment
 
 LEGEND = "Accuracy in %, ± half of the 95 % interval."
-# What a reader must know of a training where it is not the paper's.
+# What a reader must know of a training where it is not that of configs/, which have the paper's settings.
 FLAGS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "backbone", "max_train_examples")
 
 
@@ -77,14 +77,15 @@ def notes(filled: Filled) -> list[str]:
 
 
 def _trainings(nets: Sequence[Net], scale: str) -> list[str]:
-    """Return how the settings differ from the paper's, for groups of nets that are alike."""
+    """Return how the settings differ from those of configs/, for groups of nets that are alike."""
     alike: dict[str, list[str]] = {}
     for net in nets:
         given = dataclasses.asdict(TrainConfig()) | net.config(scale)
-        papers = dataclasses.asdict(TrainConfig()) | settings(net.dataset, net.variant, "paper") | dict(net.changes)
-        differs = [f"--{flag}={given[flag]}" for flag in FLAGS if given[flag] != papers[flag]]
-        alike.setdefault(f"with `{' '.join(differs)}`" if differs else "as in the paper", []).append(net.variant)
-    return [f"Trained {differs}: {', '.join(dict.fromkeys(variants))}." for differs, variants in alike.items()]
+        files = dataclasses.asdict(TrainConfig()) | papers_settings(net.dataset, net.variant)
+        differs = [f"--{flag}={given[flag]}" for flag in FLAGS if given[flag] != files[flag]]
+        words = f"configs/, but with `{' '.join(differs)}`" if differs else "configs/"
+        alike.setdefault(words, []).append(net.variant)
+    return [f"Trained as in {words}: {', '.join(dict.fromkeys(variants))}." for words, variants in alike.items()]
 
 
 def _seeds(filled: Filled) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import wca_tf
 from reproduce import readings as read
 from reproduce.charts import bars, lines
-from reproduce.nets import SEEDS, Net
+from reproduce.nets import SEEDS, TITLES, Net
 from reproduce.paper_numbers import (
     ABLATION,
     CHOSEN,
@@ -51,7 +51,7 @@ def ablation(dataset: str, scale: str) -> Tables:
     numbers = dict(zip(THREE, ABLATION.get(dataset, ()), strict=False))
     return (
         Table(
-            f"Table 5: the ablation on {dataset}, ε = 8/255",
+            f"Table 5: the ablation on {TITLES[dataset]}, ε = 8/255",
             rows_of(THREE, dataset),
             [read.clean(), read.one_draw("fgsm", "FGSM"), read.one_draw("pgd", "PGD"), *more],
             in_paper(numbers, ("clean", "FGSM", "PGD")),
@@ -73,7 +73,7 @@ def epsilon_sweep(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"Figure 1: attack strength on {dataset}",
+            f"Figure 1: attack strength on {TITLES[dataset]}",
             rows,
             [read.clean(part="protocol"), *(read.one_draw("", at, radius=at, part="protocol") for at in RADII)],
             notes=[ONE_DRAW, "The paper prints Figure 1 as a picture, without numbers."],
@@ -103,7 +103,7 @@ def controls(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"Table 6: the controls on {dataset}, ε = 8/255",
+            f"Table 6: the controls on {TITLES[dataset]}, ε = 8/255",
             rows,
             [
                 read.clean(),
@@ -136,7 +136,7 @@ def stronger(dataset: str, scale: str) -> Tables:
     columns = ("clean", *RADII)
     return (
         Table(
-            f"Table 4: stronger attacks on {dataset}",
+            f"Table 4: stronger attacks on {TITLES[dataset]}",
             rows,
             [read.clean(part="protocol"), *(read.one_draw("", at, radius=at, part="protocol") for at in RADII)],
             in_paper({f"{attack}, {label}": values for (attack, label), values in STRONGER.items()}, columns),
@@ -165,7 +165,7 @@ def cw_and_pixels(dataset: str, scale: str) -> Tables:
     papers |= {_pixels(n): (value,) for n, value in PIXELS.items()}
     return (
         Table(
-            f"Table 2: C&W and n-pixel on {dataset}",
+            f"Table 2: C&W and n-pixel on {TITLES[dataset]}",
             [Row(label, (nets["WCA-Net"],), attack=attack, part="pixels") for label, attack in attacks.items()],
             columns,
             in_paper(papers, ("WCA-Net",)),
@@ -204,7 +204,7 @@ def eot_convergence(dataset: str, scale: str) -> Tables:
     ]
     return (
         Table(
-            f"Section 4.1: draws of EoT on {dataset}",
+            f"Section 4.1: draws of EoT on {TITLES[dataset]}",
             rows,
             [read.expected(f"{{}}:eot_samples={count}", str(count)) for count in draws],
             notes=[
@@ -230,7 +230,7 @@ def obfuscation(dataset: str, scale: str) -> Tables:
     nets = {label: Net(dataset, variant) for label, variant in THREE.items()}
     return (
         Table(
-            f"Section 4.5: gradient obfuscation on {dataset}, ε = 8/255",
+            f"Section 4.5: gradient obfuscation on {TITLES[dataset]}, ε = 8/255",
             [Row(criterion, (nets["No Defense"],), part="checklist") for criterion in wca_tf.CRITERIA],
             [read.checklist(label, net=net) for label, net in nets.items()],
             notes=[
@@ -247,7 +247,7 @@ def larger_images(dataset: str, scale: str) -> Tables:
     numbers = {label: values for (name, label), values in IMAGENET.items() if name == dataset}
     return (
         Table(
-            f"Table 7: ResNet-18 on {dataset}, ε = 8/255",
+            f"Table 7: ResNet-18 on {TITLES[dataset]}, ε = 8/255",
             rows_of(TWO, dataset),
             [read.trained(), read.clean(), read.one_draw("fgsm", "FGSM"), read.one_draw("pgd", "PGD")],
             in_paper(numbers, ("clean", "FGSM", "PGD")),
@@ -292,7 +292,7 @@ def grid_search(dataset: str, scale: str) -> Tables:
     chosen = f"The paper chose learning rate {rate:g} and weight decay {decay:g}." if rate else ""
     return tuple(
         Table(
-            f"Appendix B: grid search on {dataset}, {what}",
+            f"Appendix B: grid search on {TITLES[dataset]}, {what}",
             rows,
             [make(f"decay {value:g}", with_decay(value)) for value in grid],
             notes=[

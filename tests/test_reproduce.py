@@ -45,7 +45,8 @@ def run(directory, name):
         experiment = EXPERIMENTS[name]
         if experiment.measure:
             experiment.measure(study, dataset)
-        page = main._write(study, name, dataset, directory / "pages")
+        filled = [study.fill(table) for table in experiment.declare(dataset, "tiny")]
+        page = main._write(study, name, dataset, filled, directory / "pages")
     return page, (directory / "pages" / f"{page}.md").read_text()
 
 
@@ -248,6 +249,7 @@ def test_every_attack_and_part_of_the_budgets_is_a_configuration(scale):
 
 def test_options_of_a_declaration_are_added_to_the_budgets():
     assert written("cw:confidence=5", "tiny") == ATTACKS["tiny"]["cw"] + ":confidence=5"
+    assert written("multi_targeted:steps=100", "small") == "multi_targeted:steps=100"
     assert written("adaptive", "small", "few") == "adaptive:steps=20:apgd_steps=40:queries=200"
     assert written("adaptive", "small") == "adaptive"
 
