@@ -59,14 +59,17 @@ def bars(*columns: str, by_row: Callable[[str], str] | None = None) -> Callable[
         names = list(dict.fromkeys(by_row(label) for label in ours)) if by_row else ["here"]
         grouped = [(name, {k: v for k, v in ours.items() if not by_row or by_row(k) == name}) for name in names]
         drawn = [(name, rows) for name, rows in [("the paper", papers), *grouped] if _has_numbers(rows)]
-        widths = [max(4.0, BAR * len(shown) * len(_has_numbers(rows)) + 1) for _, rows in drawn]
+        widths = [
+            max(4.0 if len(drawn) > 1 else 5.4, BAR * len(shown) * len(_has_numbers(rows)) + 1) for _, rows in drawn
+        ]
         with matplotlib.rc_context(STYLE):
             figure = Figure(figsize=(sum(widths), 4.2), layout="constrained")
             axes = figure.subplots(1, len(drawn), sharey=True, width_ratios=widths, squeeze=False)[0]
             axes[0].set(ylim=(0, 100), ylabel="accuracy, %")
             for axis, (name, rows) in zip(axes, drawn, strict=True):
-                axis.set_title(name)
-                _bars(axis, _has_numbers(rows), shown)
+                axis.set_title(name if len(drawn) > 1 else "")
+                numbers = _has_numbers(rows)
+                _bars(axis, {label.removesuffix(f", {name}"): cells for label, cells in numbers.items()}, shown)
             figure.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
         return figure
 
