@@ -23,7 +23,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
     """Declare Figure 2: a row for each covariance and quantity, a column for each radius."""
     return (
         Table(
-            f"Figure 2: Theorem 1 on {TITLES[dataset]}, 0 against 1",
+            f"Figure 2: Theorem 1 on two classes of {TITLES[dataset]}",
             [Row(f"{name}, {covariance}") for covariance in COVARIANCES for name in SHOWN.values()],
             [Reading(f"{epsilon:g}", _cell, radius=f"{epsilon:g}") for epsilon in EPSILONS],
             notes=[

@@ -79,7 +79,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "bound": Experiment(
         "Figure 2",
-        "Theorem 1's bound beside attacks, for linear SVMs of 0 against 1.",
+        "The bound of the theorem beside attacks, for linear SVMs of zeros and ones.",
         bound.declare,
         ("mnist",),
         ("mnist",),

@@ -26,7 +26,7 @@ from reproduce.tables import Filled, Reading, Row, Table
 Tables = tuple[Table, ...]
 THREE = {"No Defense": "none", "WCA-Net isotropic": "isotropic", "WCA-Net anisotropic": "anisotropic"}
 TWO = {"No Defense": "none", "WCA-Net": "anisotropic"}
-TWO_RADII = "The paper gives the radius of its Fashion-MNIST numbers as 8/255 in section 4.4, as 0.3 in section 4.1."
+TWO_RADII = "The paper gives two radii of its Fashion-MNIST numbers, 8/255 in section 4.4. In section 4.1 it is 0.3."
 ONE_DRAW = "Each image is judged by one draw of the noise, as in the paper."
 
 
