@@ -64,11 +64,11 @@ def test_a_named_directory_gets_what_the_command_writes_and_is_gone_on_with(net,
 
 
 def test_a_report_shows_itself_as_a_table(report):
-    text, page = repr(report), report._repr_html_()
+    text, page = repr(report), report._repr_html_().replace("<wbr>", "")  # where a browser may break a name
     worst = f"{100 * report['worst_case'][0]['expected_accuracy']['value']:.1f}"
     for shown in (text, page):
         assert "pgd:steps=3" in shown and "worst case" in shown and worst in shown and "30 images" in shown
-    assert page.startswith("<table>") and page.count("<tr>") == 6  # heads, clean, radius, two attacks, worst case
+    assert page.startswith("<table>") and page.count("<tr") == 6  # heads, clean, radius, two attacks, worst case
 
 
 def test_a_report_is_json_and_a_mapping(report, tmp_path):
