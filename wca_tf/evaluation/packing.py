@@ -24,7 +24,7 @@ def pack(path: Path, described: Mapping[str, Any], outcomes: Sequence[Outcome], 
         outcomes: the outcome of the clean images, then of each attack.
         measured: the records of measures as JSON, by name.
     """
-    texts = {"evaluation.json": described, **{f"{MEASURES}/{name}.json": value for name, value in measured.items()}}
+    texts = {f"{MEASURES}/{name}.json": measured[name] for name in sorted(measured)} | {"evaluation.json": described}
     with tempfile.TemporaryDirectory() as folder:
         for outcome in outcomes:
             save_outcome(_without_images(outcome), Path(folder))
@@ -33,7 +33,7 @@ def pack(path: Path, described: Mapping[str, Any], outcomes: Sequence[Outcome], 
         def write(target: str) -> None:
             with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, value in texts.items():  # a ZipInfo has the same date in every file
-                    archive.writestr(_info(name), json.dumps(value, allow_nan=False))
+                    archive.writestr(_info(name), json.dumps(value, sort_keys=True, allow_nan=False))
                 for record in records:
                     archive.writestr(_info(f"{RECORDS}/{record.name}"), record.read_bytes())
 

@@ -223,11 +223,12 @@ class Evaluation(Mapping[str, Any]):
         return cls(described, outcomes, {}, first.directory)
 
     def save(self, path: str | Path) -> None:
-        """Write the evaluation into one compressed file: the numbers of each image, without the images.
+        """Write the evaluation into one compressed file: the numbers of each image, without images and without paths.
 
         Equal evaluations give equal files. `read` reads it.
         """
-        described = {**self.described, "model_dir": None, "modules": []}
+        training = self.described["training"] and {**self.described["training"], "tfds_data_dir": ""}
+        described = {**self.described, "model_dir": None, "modules": [], "training": training}
         measured = {name: dataclasses.asdict(record) for name, record in self.measured.items()}
         pack(Path(path), described, [self.clean, *self.attacks], measured)
 
