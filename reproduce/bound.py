@@ -9,7 +9,8 @@ import numpy as np
 import wca_tf
 from reproduce.charts import lines
 from reproduce.nets import TITLES
-from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
+from reproduce.study import Study
+from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Table
 from wca_tf import DataConfig
 
 COVARIANCES = ("isotropic", "anisotropic")

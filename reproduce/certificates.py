@@ -13,7 +13,8 @@ from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
 from reproduce.nets import SEEDS, TITLES, Net
-from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
+from reproduce.study import Study
+from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Table
 
 # Radii in l2 that are certified and attacked; in l∞, where the certificate is that of the l2 ball around the l∞ ball.
 RADII = {

@@ -13,7 +13,8 @@ from matplotlib.patches import Ellipse
 from reproduce import readings as read
 from reproduce.charts import COLOURS, STYLE
 from reproduce.nets import TITLES, Net
-from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Study, Table
+from reproduce.study import Study
+from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Table
 
 NETS = {"isotropic": "plane_isotropic", "anisotropic": "plane_anisotropic"}
 RANDOM_ANGLE = 22.5  # degrees, mean angle of a random direction of the plane to the nearer of two axes

@@ -53,6 +53,9 @@ class Engine:
         data: fields of a TrainConfig that say where the data are.
         mini_imagenet: the folder of mini-ImageNet.
         dry: whether to run nothing: tables are made of the evidence that there is.
+        expected: the number of nets to train or to attack.
+        begun: the names of those that were begun.
+        seconds: the time that they took.
     """
 
     evidence: Evidence
@@ -69,12 +72,12 @@ class Engine:
         of_nets: dict[Net, list[Need]] = {}
         for need in () if self.dry else needs:
             of_nets.setdefault(need.net, []).append(need)
-        missing = {net: each for net, each in of_nets.items() if not self._is_there(net, each)}
-        self.expected += len([net for net in missing if net.name(self.evidence.scale) not in self.begun])
+        missing = {net: each for net, each in of_nets.items() if not self.is_there(net, each)}
+        self.expected = max(self.expected, len({*self.begun, *(net.name(self.evidence.scale) for net in missing)}))
         for net, each in missing.items():
             self._provide(net, each)
 
-    def _is_there(self, net: Net, needs: Sequence[Need]) -> bool:
+    def is_there(self, net: Net, needs: Sequence[Need]) -> bool:
         line = self.evidence.training(net)
         if line is None or not self.evidence.is_trained(net):
             return False

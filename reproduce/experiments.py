@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from reproduce import alignment, bound, certificates, contours, defences, more_tables, paper_tables
 from reproduce.nets import LARGER, SCALES
-from reproduce.tables import Study, Table
+from reproduce.study import Study
+from reproduce.tables import Table
 from wca_tf import InputError
 
 ALL = "all"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 import wca_tf
-from reproduce.tables import Study
+from reproduce.study import Study
 from wca_tf import EvaluateConfig
 from wca_tf.gaussian import certificates as proofs
 

@@ -22,7 +22,8 @@ from reproduce.evidence import Evidence
 from reproduce.experiments import ALL, EXPERIMENTS, check_names, datasets_of, page_name
 from reproduce.nets import FOLDER, Net
 from reproduce.pages import write_index, write_page
-from reproduce.tables import Filled, Study
+from reproduce.study import Study
+from reproduce.tables import Filled
 from wca_tf import DataConfig, InputError, check_dataset_present
 from wca_tf.cli.flags import import_tensorflow, run, show_in_help
 
@@ -115,6 +116,9 @@ def run_experiments(names: list[str]) -> None:
     if len(absent) == len(planned):
         raise InputError(next(iter(absent.values())))
     import_tensorflow()  # only when the flags are right: it takes seconds
+    present = [each for each in planned if each not in absent]
+    tables = [table for name, dataset in present for table in EXPERIMENTS[name].declare(dataset, FLAGS.scale)]
+    study.engine.expected = len(study.nets_to_come(tables))
     failed = []
     for name, dataset in planned:
         if (name, dataset) in absent:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wca_tf
-from reproduce.budgets import part_options, written
-from reproduce.engine import Engine, Need
-from reproduce.evidence import Evidence
+from reproduce.budgets import written
+from reproduce.engine import Need
 from reproduce.nets import Net
+
+if TYPE_CHECKING:
+    from reproduce.study import Study
 
 EPSILON = "8/255"
 
@@ -226,68 +228,3 @@ class Filled:
     nets: dict[str, list[Net]]
     missing: list[str]
     study: Study
-
-
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """The evidence, and the engine that adds to it."""
-
-    evidence: Evidence
-    engine: Engine
-
-    @property
-    def scale(self) -> str:
-        return self.evidence.scale
-
-    def fill(self, table: Table) -> Filled:
-        """Return a table with its cells; first train and attack what the evidence lacks."""
-        nets = {row.label: [self._resolve(net) for net in row.nets] for row in table.rows}
-        self.engine.provide(
-            need
-            for row in table.rows
-            for net in nets[row.label]
-            for column in table.columns
-            for need in column.needs(self, row, net)
-        )
-        missing: list[str] = []
-        cells = {
-            row.label: {column.name: self._cell(row, nets[row.label], column, missing) for column in table.columns}
-            for row in table.rows
-        }
-        return Filled(table, cells, nets, list(dict.fromkeys(missing)), self)
-
-    def _resolve(self, net: Net | Chosen) -> Net:
-        """Return the chosen net of candidates; the first where nothing is known of them."""
-        if isinstance(net, Net):
-            return net
-        part, attack = "validation", written(net.attack, self.scale, "validation") if net.attack else ""
-        self.engine.provide(Need(each, part, attack, EPSILON) for each in (*net.beside, *net.candidates))
-        known = [each for each in net.candidates if (line := self.evidence.training(each)) and not line["diverged"]]
-        sites = [Site(self, each, part, (attack,), EPSILON) for each in known]
-        try:
-            return known[net.choose(sites)] if sites else net.candidates[0]
-        except Missing:
-            return net.candidates[0]
-
-    def _cell(self, row: Row, nets: Sequence[Net], column: Reading, missing: list[str]) -> Cell:
-        cells = [self._cell_of(row, net, column, missing) for net in nets or (None,)]
-        if len(cells) == 1:
-            return cells[0]
-        values = [cell.value for cell in cells if cell.value is not None]
-        if len(values) < len(cells):
-            return Cell(text=", ".join(cell.shown() for cell in cells)) if any(cell.text for cell in cells) else Cell()
-        return Cell(sum(values) / len(values), min(values), max(values), signed=cells[0].signed)
-
-    def _cell_of(self, row: Row, net: Net | None, column: Reading, missing: list[str]) -> Cell:
-        site = column.site(self, row, net)
-        try:
-            if site.net and site.training["diverged"] and not site.net.epoch:
-                return Cell(text="diverged")
-            return column.cell(site)
-        except Missing as error:
-            missing.append(str(error))
-            return Cell()
-
-    def images(self, part: str) -> int:
-        """Return the number of images of a part; 0 for all."""
-        return int(part_options(part, self.scale)["num_examples"])

@@ -14,7 +14,7 @@ from scipy import stats
 from reproduce.engine import Engine
 from reproduce.evidence import Evidence
 from reproduce.image_bounds import Bounds
-from reproduce.tables import Study
+from reproduce.study import Study
 from wca_tf.core.errors import InputError
 from wca_tf.data.examples import Examples
 from wca_tf.defences import NetRequest, parse_defence

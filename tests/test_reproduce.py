@@ -17,7 +17,8 @@ from reproduce.experiments import EXPERIMENTS, check_names, datasets_of
 from reproduce.nets import SCALES, VARIANTS, Net, settings
 from reproduce.pages import markdown, notes
 from reproduce.paper_numbers import ABLATION, CONTROLS, IMAGENET, STRONGER, WIDE
-from reproduce.tables import Cell, Chosen, Row, Study, Table
+from reproduce.study import Study
+from reproduce.tables import Cell, Chosen, Row, Table
 from wca_tf import EvaluateConfig, InputError, TrainConfig
 from wca_tf.attacks import parse_attack
 
@@ -283,6 +284,13 @@ def test_the_time_left_is_that_of_the_nets_to_come(directory, ablation, capsys):
     made._announce("b")
     assert capsys.readouterr().out == "== net 2 of 4: b; about 30 min left\n"
     assert duration(7500) == "2 h 5 min"
+
+
+def test_the_nets_to_come_are_those_of_all_tables_that_the_evidence_lacks(directory, ablation):
+    tables = [table for name in ("ablation", "defences") for table in EXPERIMENTS[name].declare("digits", "tiny")]
+    names = study_in(directory).nets_to_come(tables)
+    assert not {net.name("tiny") for net in NETS} & names
+    assert {Net("digits", f"baseline_{name}").name("tiny") for name in ("wca", "rse", "decay", "none_at")} <= names
 
 
 @pytest.mark.parametrize(
