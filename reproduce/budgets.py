@@ -3,7 +3,7 @@
 from typing import Any
 
 FEW_IMAGES = 100  # of parts that cost more
-WHOLE = ("few", "pixels", "wide", "certified")  # parts that take all images at --scale=paper, fewer at --scale=small
+WHOLE = ("few", "pixels", "wide", "certified", "checklist")  # parts that take all images at --scale=paper, fewer at --scale=small
 
 # A part of a net's evaluation: the options that differ from those of "judged".
 PARTS: dict[str, dict[str, Any]] = {
@@ -71,7 +71,7 @@ def part_options(part: str, scale: str) -> dict[str, Any]:
     images = FEW_IMAGES if part in WHOLE and scale == "small" else IMAGES[scale]
     options = {"num_examples": images, "batch_size": BATCH[scale], **PARTS[part]}
     if scale == "tiny":
-        options["num_examples"] = IMAGES[scale]
+        options["num_examples"] = 50 if part == "checklist" else IMAGES[scale]  # the fewest that it takes
     if part == "certified_votes":
         options["certified_draws"] = {"tiny": 1_000, "small": 20_000, "paper": 100_000}[scale]
     if part == "few" and scale != "paper":
