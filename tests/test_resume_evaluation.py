@@ -27,7 +27,7 @@ from evaluation_nets import (
 
 from wca_tf.attacks import parse_attack
 from wca_tf.attacks.auto_pgd import AutoPGD
-from wca_tf.attacks.radii import Radius
+from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.attacks.transfer import Transfer
 from wca_tf.core.errors import InputError
 from wca_tf.core.files import TEMPORARY_PREFIX
@@ -550,7 +550,7 @@ def test_radii_of_two_norms_stand_side_by_side(started, tmp_path):
     assert rows["fgsm:norm=l2", 3.0]["norm"] == "l2"
     assert f"epsilon {radius:.4g} (l2)" in format_results(results)
     page = (report / "report.html").read_text()
-    assert "ε (l2, images in [0, 1])" in page and "ε (l∞, images in [0, 1])" in page
+    assert "ε (l2, images in [0, 1])" in page and f"ε = {as_radius(radius).text} (l∞)" in page  # two radii, and one
 
 
 class Wrapped(keras.Model):

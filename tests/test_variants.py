@@ -70,10 +70,10 @@ def test_an_evaluation_of_averaged_answers_has_the_exact_probability_of_their_no
     nearest = stats.norm.cdf(z_margin)  # the union bound's nearest rival alone is an upper bound
     assert (probability <= nearest + 0.01).all()
     plain = evaluate(dataclasses.replace(config, average_draws=1), trained, tmp_path / "plain")
-    assert "average_draws" not in plain["config"]
+    assert plain["config"]["average_draws"] == 1
     with np.load(tmp_path / "plain" / "examples.npz") as arrays:
         np.testing.assert_allclose(z_margin, arrays["z_margin"][0] * np.sqrt(10), rtol=1e-4)
-    with pytest.raises(InputError, match="average_draws=the default, not 10"):
+    with pytest.raises(InputError, match="average_draws=1, not 10"):
         evaluate(config, trained, tmp_path / "plain")
 
 
