@@ -3,7 +3,13 @@
 from typing import Any
 
 FEW_IMAGES = 100  # of parts that cost more
-WHOLE = ("few", "pixels", "wide", "certified", "checklist")  # parts that take all images at --scale=paper, fewer at --scale=small
+WHOLE = (
+    "few",
+    "pixels",
+    "wide",
+    "certified",
+    "checklist",
+)  # parts that take all images at --scale=paper, fewer at --scale=small
 
 # A part of a net's evaluation: the options that differ from those of "judged".
 PARTS: dict[str, dict[str, Any]] = {

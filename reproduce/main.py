@@ -87,7 +87,7 @@ def make_tables(evidence_dir: Path, pages_dir: Path, scale: str = "small") -> li
         for dataset in dict.fromkeys((*experiment.small, *experiment.choice)):
             filled = [study.fill(table) for table in experiment.declare(dataset, scale)]
             if not any(each.missing for each in filled):
-                made[_write(study, name, dataset, filled, pages_dir)] = experiment
+                made[_write(study, name, dataset, filled, pages_dir)] = filled[0].table.title
     write_index(made, pages_dir)
     print(f"written: {len(made)} pages in {pages_dir}")
     return list(made)

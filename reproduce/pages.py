@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 
@@ -16,9 +15,6 @@ from reproduce.engine import duration
 from reproduce.nets import Net, papers_settings
 from reproduce.tables import Cell, Filled
 from wca_tf import TrainConfig
-
-if TYPE_CHECKING:
-    from reproduce.experiments import Experiment
 
 LEGEND = "Accuracy in %, ± half of the 95 % interval."
 # What a reader must know of a training where it is not that of configs/, which have the paper's settings.
@@ -43,9 +39,9 @@ def write_page(name: str, what: str, command: str, tables: Sequence[Filled], dir
     (directory / f"{name}.md").write_text("\n".join([*lines, "```", command, "```", ""]))
 
 
-def write_index(pages: Mapping[str, Experiment], directory: Path) -> None:
-    """Write the list of pages, which the index of the results includes."""
-    lines = [f"- [{each.paper}]({page}.md): {each.what}" for page, each in pages.items()]
+def write_index(titles: Mapping[str, str], directory: Path) -> None:
+    """Write the list of pages, {name: title}, which the index of the results includes."""
+    lines = [f"- [{title}]({page}.md)" for page, title in titles.items()]
     (directory / "pages.md").write_text("\n".join([*lines, ""]))
 
 
