@@ -149,7 +149,7 @@ def _left(attacks: tuple[str, ...], radius: str, certified: str) -> Reading:
 
 
 def _adds(site: Site) -> Cell:
-    own = site.study.evidence.own(f"certificates-{site.net.name(site.study.scale)}")
+    own = site.study.evidence.own("certificates", site.net)
     if own is None:
         raise Missing(f"certificates of {site.net.name(site.study.scale)}")
     return Cell.of(own["adds"][_radius_of(site)], signed=True)
@@ -191,10 +191,9 @@ def measure(study: Study, dataset: str) -> None:
     radii = RADII["digits" if study.scale == "tiny" else dataset]
     for variant in NETS.values():
         for net in _seeds(dataset, variant, study.scale):
-            name = f"certificates-{net.name(study.scale)}"
             study.engine.provide([Need(net)])
             line = study.evidence.training(net)
-            if line is None or line["diverged"] or study.evidence.own(name) is not None:
+            if line is None or line["diverged"] or study.evidence.own("certificates", net) is not None:
                 continue
             directory = study.engine.trained(net)
             if directory is None:
@@ -209,7 +208,7 @@ def measure(study: Study, dataset: str) -> None:
                     for at in radii
                     if at.startswith("l2")
                 }
-            study.evidence.add_own(name, own)
+            study.evidence.add_own("certificates", own, net)
 
 
 def _draw_deviations(dataset: str) -> Any:
@@ -217,7 +216,7 @@ def _draw_deviations(dataset: str) -> Any:
 
     def draw(filled: Filled) -> Figure:
         net = Net(dataset, NETS["No Defense"])
-        own = filled.study.evidence.own(f"certificates-{net.name(filled.study.scale)}") or {}
+        own = filled.study.evidence.own("certificates", net) or {}
         drawn = own.get("deviations", {})
         figure, axes = panels(max(len(drawn), 1))
         for axis, (at, points) in zip(axes, drawn.items(), strict=False):

@@ -12,6 +12,7 @@ from matplotlib.patches import Ellipse
 
 from reproduce import readings as read
 from reproduce.charts import COLOURS, STYLE
+from reproduce.engine import Need
 from reproduce.nets import TITLES, Net
 from reproduce.study import Study
 from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Table
@@ -46,11 +47,12 @@ def measure(study: Study, dataset: str) -> None:
     """Train the nets, and write the weights of their heads as evidence."""
     for variant in NETS.values():
         net = Net(dataset, variant)
-        name = f"contours-{net.name(study.scale)}"
-        if study.evidence.own(name) is None and (directory := study.engine.trained(net)) is not None:
+        study.engine.provide([Need(net)])
+        if study.evidence.own("contours", net) is None and (directory := study.engine.trained(net)) is not None:
             model = directory.load_best()
             head = {"weights": model.classifier.kernel, "scale_tril": model.noise.scale_tril}
-            study.evidence.add_own(name, {key: np.asarray(value).tolist() for key, value in head.items()})
+            numbers = {key: np.asarray(value).tolist() for key, value in head.items()}
+            study.evidence.add_own("contours", numbers, net)
 
 
 def angles_to_axes(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -62,7 +64,7 @@ def angles_to_axes(weights: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def _head(site: Site) -> tuple[np.ndarray, np.ndarray]:
     """Return the class weights W [2, C] and the covariance of the noise [2, 2]."""
-    found: Any = site.study.evidence.own(f"contours-{site.net.name(site.study.scale)}")
+    found: Any = site.study.evidence.own("contours", site.net)
     if found is None:
         raise Missing(f"contours of {site.net.name(site.study.scale)}")
     scale = np.array(found["scale_tril"])

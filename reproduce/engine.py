@@ -8,7 +8,6 @@ models_dir/
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -78,6 +77,7 @@ class Engine:
             self._provide(net, each)
 
     def is_there(self, net: Net, needs: Sequence[Need]) -> bool:
+        """Return whether the evidence has the needs of a net, by today's settings, weights and attacks."""
         line = self.evidence.training(net)
         if line is None or not self.evidence.is_trained(net):
             return False
@@ -136,8 +136,8 @@ class Engine:
             if need.attack:
                 asked.setdefault(need.part, []).append(need)
         for part in self.evidence.parts(net):
-            old = self.evidence.evaluation(net, part)
-            if old is not None and (part in asked or not _is_of(old, directory)):
+            old = self.evidence.stored(net, part)
+            if old is not None and (part in asked or self.evidence.evaluation(net, part) is None):
                 certified = ",".join(
                     f"{row['norm']}:{row['radius']!r}" for row in old.results.get("certificates", {}).get("rows", [])
                 )
@@ -176,11 +176,6 @@ class Engine:
             evaluation = wca_tf.evaluate_model_dir(config, directory.path, report_dir, modules, searches)
         if evaluation is not None:
             self.evidence.add_evaluation(net, part, evaluation)
-
-
-def _is_of(evaluation: wca_tf.Evaluation, directory: wca_tf.ModelDirectory) -> bool:
-    """Return whether an evaluation is of the weights in a directory."""
-    return bool(evaluation.described["model"]["sha256"] == hashlib.sha256(directory.best.read_bytes()).hexdigest())
 
 
 def duration(seconds: float) -> str:

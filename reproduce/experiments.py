@@ -177,6 +177,8 @@ def page_name(name: str, dataset: str, scale: str) -> str:
 def check_names(experiment: str, scale: str) -> None:
     """Raise InputError for an unknown experiment or scale."""
     if experiment not in (*EXPERIMENTS, ALL):
-        raise InputError(f"expected --experiment among {', '.join([*EXPERIMENTS, ALL])}; received {experiment!r}")
+        raise InputError(
+            f"expected --experiment among {', '.join([*EXPERIMENTS, ALL])}; received {experiment!r}; see --list"
+        )
     if scale not in SCALES:
         raise InputError(f"expected --scale among {', '.join(SCALES)}; received {scale!r}")

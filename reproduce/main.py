@@ -110,6 +110,8 @@ def run_experiments(names: list[str]) -> None:
     evidence = Evidence(Path(FLAGS.evidence_dir or models_dir / "evidence").expanduser(), FLAGS.scale)
     pages = Path(FLAGS.pages_dir or models_dir / "pages").expanduser()
     data: dict[str, Any] = {"tfds_data_dir": FLAGS.tfds_data_dir, "download": FLAGS.download}
+    for folder in (evidence.folder, pages):
+        folder.mkdir(parents=True, exist_ok=True)  # else hours of training come before the error
     study = Study(evidence, Engine(evidence, models_dir, data, FLAGS.mini_imagenet))
     planned = [(name, dataset) for name in names for dataset in datasets_of(name, FLAGS.scale, FLAGS.dataset)]
     absent = {each: line for each in planned if (line := _absent(each[1], data))}

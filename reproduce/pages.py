@@ -16,7 +16,7 @@ from reproduce.nets import Net, papers_settings
 from reproduce.tables import Cell, Filled
 from wca_tf import TrainConfig
 
-LEGEND = "Accuracy in %, ± half of the 95 % interval."
+LEGEND = "Accuracy in %, ± the longer side of the 95 % interval."
 # What a reader must know of a training where it is not that of configs/, which have the paper's settings.
 FLAGS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "backbone", "max_train_examples")
 
@@ -58,15 +58,16 @@ def markdown(filled: Filled) -> list[str]:
             (Cell(filled.table.paper.get((label, column))) if paper else cells[column]).shown()
             for column, paper in columns
         ]
-        lines.append(f"| {label} | " + " | ".join(shown) + " |")
+        seeds = f" ({len(filled.nets[label])} seeds)" if len(filled.nets[label]) > 1 else ""
+        lines.append(f"| {label}{seeds} | " + " | ".join(shown) + " |")
     return lines
 
 
 def notes(filled: Filled) -> list[str]:
     """Return what a reader must know: how the nets were trained, which attacks, which versions, what is missing."""
     study = filled.study
-    nets = list(dict.fromkeys(net for each in filled.nets.values() for net in each))
-    found = [*_trainings(nets, study.scale), *_seeds(filled), *_attacks(filled, nets), *_cost(filled, nets)]
+    nets = list(dict.fromkeys(site.net for site in filled.sites))
+    found = [*_trainings(nets, study.scale), *_seeds(filled), *_attacks(filled), *_cost(filled, nets)]
     if filled.missing:
         found.append(f"Not measured: {len(filled.missing)} of the outcomes that the table needs.")
     return found
@@ -88,28 +89,27 @@ def _seeds(filled: Filled) -> list[str]:
     most = max(len(nets) for nets in filled.nets.values())
     if most == 1:
         return ["Each net was trained once: the intervals do not cover another training."]
-    several = f"Nets of {most} seeds: their mean ± half of their range." if most else ""
-    return [several] if several else []
+    return [f"Rows of {most} seeds: the mean ± the distance to the farthest of them."] if most else []
 
 
-def _attacks(filled: Filled, nets: Sequence[Net]) -> list[str]:
+def _attacks(filled: Filled) -> list[str]:
     """Return the images, the budgets below the paper's, and the versions of the attacks in the evidence."""
     study = filled.study
     images: set[int] = set()
-    versions: dict[str, int] = {}
-    for row in filled.table.rows:
-        for net in filled.nets[row.label]:
-            for part in {column.part or row.part for column in filled.table.columns if not column.trains_only}:
-                if (evaluation := study.evidence.evaluation(net, part)) is not None:
-                    images.add(evaluation["num_examples"])
-                    versions |= {each.name.split(":")[0]: each.config["algorithm"] for each in evaluation.attacks}
+    versions: set[tuple[str, int]] = set()
+    for net, part in dict.fromkeys((site.net, site.part) for site in filled.sites if site.attacks):
+        if (evaluation := study.evidence.evaluation(net, part)) is not None:
+            images.add(evaluation["num_examples"])
+            versions |= {(each.name.split(":")[0], each.config["algorithm"]) for each in evaluation.attacks}
     used = {name for column in filled.table.columns for name in column.attacks} | {r.attack for r in filled.table.rows}
     budgets = [text for name, text in ATTACKS[study.scale].items() if any(u.split(":")[0] == name for u in used)]
     found = [f"The first {' or '.join(map(str, sorted(images)))} test images."] if images else []
     if budgets:
         found.append(f"Budgets of attacks: {', '.join(f'`{text}`' for text in budgets)}.")
-    old = {name: version for name, version in versions.items() if version != wca_tf.parse_attack(name).version}
-    found += [f"By version {version} of `{name}`, which is not today's." for name, version in sorted(old.items())]
+    old = {(name, version) for name, version in versions if version != wca_tf.parse_attack(name).version}
+    found += [f"By version {version} of `{name}`, which is not today's." for name, version in sorted(old)]
+    if study.scale == "tiny":
+        found.append("This scale only tests the code: its nets are hardly trained.")
     return found
 
 

@@ -62,14 +62,17 @@ def noise_adds(attacks: Sequence[str] = STRONG, name: str = "the noise adds", **
 
 
 def gain_over(net: Net, attacks: Sequence[str] = STRONG, name: str = "gain", **options: Any) -> Reading:
-    """Read the worst case less that of another net, under the same attacks, in pairs of the same image."""
+    """Read the worst case less that of another net of the same seed, by the same attacks, in pairs of an image."""
+
+    def other(given: Net) -> Net:
+        return net.of_seed(dict(given.changes).get("seed", 0))
 
     def cell(site: Site) -> Cell:
-        if site.net == net:
+        if site.net == other(site.net):
             return Cell(text="–")
-        return Cell.of(site.worst(site.attacks).less(site.beside(net).worst(site.attacks)), signed=True)
+        return Cell.of(site.worst(site.attacks).less(site.beside(other(site.net)).worst(site.attacks)), signed=True)
 
-    return Reading(name, cell, tuple(attacks), against=net, **options)
+    return Reading(name, cell, tuple(attacks), against=other, **options)
 
 
 def overstates(attack: str = "pgd", attacks: Sequence[str] = STRONG, name: str = "", **options: Any) -> Reading:
@@ -214,8 +217,10 @@ def _number(site: Site, key: str) -> Cell:
 
 def _noise_off(site: Site, key: str) -> Cell:
     measured = site.evaluation.results.get("noise_off")
-    if not measured:  # a net without noise has no such measure
+    if not measured and not site.evaluation.described["has_noise"]:
         return Cell(text="–")
+    if not measured:
+        raise Missing(f"noise_off of {site.net.name(site.study.scale)}")
     wanted = wca_tf.as_radius(site.radius)
     for row in measured["radii"]:
         if np.isclose(row["epsilon"], wanted.epsilon) and row["norm"] == (wanted.norm or "linf"):

@@ -25,7 +25,8 @@ class Study:
 
     def fill(self, table: Table) -> Filled:
         """Return a table with its cells; first train and attack what the evidence lacks."""
-        nets = {row.label: [self._resolve(net) for net in row.nets] for row in table.rows}
+        missing: list[str] = []
+        nets = {row.label: [self._resolve(net, missing) for net in row.nets] for row in table.rows}
         self.engine.provide(
             need
             for row in table.rows
@@ -33,12 +34,14 @@ class Study:
             for column in table.columns
             for need in column.needs(self, row, net)
         )
-        missing: list[str] = []
         cells = {
             row.label: {column.name: self._cell(row, nets[row.label], column, missing) for column in table.columns}
             for row in table.rows
         }
-        return Filled(table, cells, nets, list(dict.fromkeys(missing)), self)
+        sites = [
+            column.site(self, row, net) for row in table.rows for net in nets[row.label] for column in table.columns
+        ]
+        return Filled(table, cells, nets, sites, list(dict.fromkeys(missing)), self)
 
     def nets_to_come(self, tables: Sequence[Table]) -> set[str]:
         """Return the names of the nets that the evidence of tables lacks; all candidates count where one is chosen."""
@@ -52,17 +55,18 @@ class Study:
                     names |= {n.net.name(self.scale) for n in needs if not self.engine.is_there(n.net, [n])}
         return names
 
-    def _resolve(self, net: Net | Chosen) -> Net:
-        """Return the chosen net of candidates; the first where nothing is known of them."""
+    def _resolve(self, net: Net | Chosen, missing: list[str]) -> Net:
+        """Return the chosen net of candidates; where the evidence of one is missing, the choice is too."""
         if isinstance(net, Net):
             return net
         part, attack = "validation", written(net.attack, self.scale, "validation") if net.attack else ""
         self.engine.provide(Need(each, part, attack, EPSILON) for each in (*net.beside, *net.candidates))
-        known = [each for each in net.candidates if (line := self.evidence.training(each)) and not line["diverged"]]
-        sites = [Site(self, each, part, (attack,), EPSILON) for each in known]
+        sites = [Site(self, each, part, (attack,), EPSILON) for each in net.candidates]
         try:
-            return known[net.choose(sites)] if sites else net.candidates[0]
-        except Missing:
+            sites = [site for site in sites if not site.training["diverged"]]
+            return sites[net.choose(sites)].net if sites else net.candidates[0]
+        except Missing as error:
+            missing.append(str(error))
             return net.candidates[0]
 
     def _cell(self, row: Row, nets: Sequence[Net], column: Reading, missing: list[str]) -> Cell:
@@ -71,8 +75,9 @@ class Study:
             return cells[0]
         values = [cell.value for cell in cells if cell.value is not None]
         if len(values) < len(cells):
-            return Cell(text=", ".join(cell.shown() for cell in cells)) if any(cell.text for cell in cells) else Cell()
-        return Cell(sum(values) / len(values), min(values), max(values), signed=cells[0].signed)
+            return Cell(text=", ".join(dict.fromkeys(cell.shown() for cell in cells)))
+        ends, bound = (min(values), max(values)), any(cell.is_upper_bound for cell in cells)
+        return Cell(sum(values) / len(values), *ends, signed=cells[0].signed, is_upper_bound=bound)
 
     def _cell_of(self, row: Row, net: Net | None, column: Reading, missing: list[str]) -> Cell:
         site = column.site(self, row, net)

@@ -42,16 +42,18 @@ class Cell:
         return cls(*ends, signed=signed, is_upper_bound="upper_bound" in number)
 
     def shown(self) -> str:
-        """Return the cell as a reader sees it: in %, ± the 95 % half-width.
+        """Return the cell as a reader sees it: in %, ± the longer side of the interval.
 
         Examples:
-            >>> Cell(0.5, 0.4, 0.6).shown(), Cell(0.714).shown(), Cell(0.01, -0.02, 0.04, signed=True).shown()
+            >>> Cell(0.5, 0.4, 0.6).shown(), Cell(0.714).shown(), Cell(0.01, 0.0, 0.04, signed=True).shown()
             ('50.0 ± 10.0', '71.4', '+1.0 ± 3.0')
         """
         if self.value is None:
             return self.text or "–"
         shown = "≤ " * self.is_upper_bound + f"{100 * self.value:{'+' * self.signed}.1f}".replace("-", "−")
-        return shown if self.low is None or self.high is None else f"{shown} ± {50 * (self.high - self.low):.1f}"
+        if self.low is None or self.high is None:
+            return shown
+        return f"{shown} ± {100 * max(self.high - self.value, self.value - self.low):.1f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +114,9 @@ class Site:
 
     @property
     def training(self) -> dict[str, Any]:
-        """The line of the training; raises Missing where there is none."""
+        """The line of the training; raises Missing where there is none of today's settings."""
         line = self.study.evidence.training(self.net)
-        if line is None:
+        if line is None or not self.study.evidence.is_trained(self.net):
             raise Missing(self.net.training(self.study.scale))
         return line
 
@@ -154,7 +156,7 @@ class Reading:
         radius: as written; the row's where empty; `None` for attacks without a radius.
         part: the part of the evaluation; the row's where empty.
         net: another net than the row's; or (the row's net) -> the net.
-        against: a net to compare with, which meets the same attacks.
+        against: (the row's net) -> a net to compare with, which meets the same attacks.
         certified: radii to certify.
         trains_only: whether it reads the training alone.
     """
@@ -165,7 +167,7 @@ class Reading:
     radius: str | None = ""
     part: str = ""
     net: Net | Callable[[Net], Net] | None = None
-    against: Net | None = None
+    against: Callable[[Net], Net] | None = None
     certified: str = ""
     trains_only: bool = False
 
@@ -183,7 +185,7 @@ class Reading:
     def needs(self, study: Study, row: Row, net: Net) -> list[Need]:
         """Return what it needs in a row."""
         site = self.site(study, row, net)
-        nets = [site.net] + ([self.against] if self.against else [])
+        nets = [site.net] + ([self.against(site.net)] if self.against else [])
         return [
             Need(each, site.part, attack, site.radius, self.certified)
             for each in nets
@@ -220,11 +222,13 @@ class Filled:
         table: the declaration.
         cells: label -> column -> cell.
         nets: label -> the nets of the row, after choices.
+        sites: what its readings read.
         missing: what the evidence lacks.
     """
 
     table: Table
     cells: dict[str, dict[str, Cell]]
     nets: dict[str, list[Net]]
+    sites: list[Site]
     missing: list[str]
     study: Study

@@ -1,5 +1,6 @@
 """An evaluation in one file: `Evaluation.save`, and `Evaluation.read` of it."""
 
+import json
 import zipfile
 
 import numpy as np
@@ -44,6 +45,23 @@ def test_a_packed_evaluation_has_no_images_and_no_path_of_this_machine(evaluatio
 def test_equal_evaluations_are_equal_files(evaluation, packed, tmp_path):
     Evaluation.read(evaluation.directory).save(tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == packed.read_bytes()
+
+
+@pytest.mark.parametrize("broken", [{"net": [1]}, {"model": {}}, {"training": {}}, {"has_noise": None}])
+def test_an_archive_with_broken_contents_is_refused_in_one_line(packed, tmp_path, broken):
+    path = tmp_path / "net.zip"
+    with zipfile.ZipFile(packed) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            new.writestr(name, json.dumps({**json.loads(text), **broken}) if name == "evaluation.json" else text)
+    with pytest.raises(InputError, match="expected an evaluation in one file, .*net.zip"):
+        Evaluation.read(path)
+
+
+def test_an_evaluation_is_saved_into_a_file_alone(evaluation, tmp_path):
+    for path in ("/dev/null", tmp_path, tmp_path / "absent" / "net.zip"):
+        with pytest.raises(InputError, match="expected a file in a folder that there is"):
+            evaluation.save(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", None])

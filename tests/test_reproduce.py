@@ -1,5 +1,6 @@
 """bin/reproduce: declarations, the engine, the evidence, and the pages that are made from it."""
 
+import hashlib
 import re
 import shutil
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import wca_tf
-from reproduce import bound, engine, main, readings
+from reproduce import bound, main, readings
 from reproduce.alignment import declare as declare_alignment
 from reproduce.budgets import ATTACKS, PARTS, part_options, written
 from reproduce.contours import angles_to_axes
@@ -103,8 +104,41 @@ def test_evidence_of_other_weights_is_made_again_whole(directory, ablation, tmp_
     study.engine.provide([Need(other, "judged", "margin:steps=2", "8/255")])
     evaluation = study.evidence.evaluation(other, "judged")
     assert {each.name for each in evaluation.attacks} == {"fgsm", "pgd", "margin:steps=2"}
-    weights = engine.hashlib.sha256((tmp_path / "models" / other.training("tiny") / "model.keras").read_bytes())
+    weights = hashlib.sha256((tmp_path / "models" / other.training("tiny") / "model.keras").read_bytes())
     assert evaluation.described["model"]["sha256"] == weights.hexdigest()
+
+
+def test_evidence_of_other_weights_or_settings_is_not_shown(directory, ablation, tmp_path):
+    shutil.copytree(directory / "evidence", tmp_path / "evidence")
+    table = Table("t", [Row("net", (NETS[0],))], [readings.clean()])
+    ours, other = (tmp_path / "evidence" / net.name("tiny") / "judged.zip" for net in NETS[:2])
+    shutil.copy(other, ours)
+    assert study_in(tmp_path, dry=True).fill(table).missing == [f"{NETS[0].name('tiny')}, judged"]
+    assert not study_in(tmp_path).engine.is_there(NETS[0], [Need(NETS[0], "judged", "fgsm", "8/255")])
+    path = tmp_path / "evidence" / "trainings.jsonl"
+    path.write_text(path.read_text().replace('"epochs": 2,', '"epochs": 3,'))
+    assert study_in(tmp_path, dry=True).fill(table).missing == [NETS[0].training("tiny")]
+
+
+def test_a_choice_among_candidates_of_which_one_is_missing_is_missing(directory, ablation):
+    choice = Chosen((NETS[0], NETS[0].of_seed(7)), lambda sites: 0)
+    filled = study_in(directory, dry=True).fill(Table("t", [Row("net", (choice,))], [readings.trained()]))
+    assert filled.missing == [NETS[0].of_seed(7).training("tiny")]
+
+
+def test_two_runs_keep_each_others_lines(directory, ablation, tmp_path):
+    one, other = (Evidence(tmp_path, "tiny") for _ in range(2))
+    assert one.trainings == other.trainings == {}
+    for evidence, net in ((one, NETS[0]), (other, NETS[1])):
+        evidence.add_training(net, wca_tf.ModelDirectory(directory / "models" / net.training("tiny")))
+    assert set(Evidence(tmp_path, "tiny").trainings) == {net.training("tiny") for net in NETS[:2]}
+
+
+@pytest.mark.parametrize("line", ["nothing", "[]", '{"net": "digits-tiny-none"}'])
+def test_a_broken_line_of_a_training_is_one_line(tmp_path, line):
+    (tmp_path / "trainings.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match="expected .*in each line of .*trainings.jsonl"):
+        Evidence(tmp_path, "tiny").training(NETS[0])
 
 
 def test_an_older_version_of_an_attack_is_not_taken(directory, ablation, monkeypatch):
@@ -200,6 +234,23 @@ def test_rows_of_several_seeds_have_the_mean_and_the_range(directory, ablation):
     values = [study.evidence.evaluation(net, "judged")["clean"]["accuracy"]["value"] for net in NETS]
     cell = filled.cells["nets"]["clean"]
     assert cell.value == pytest.approx(np.mean(values)) and (cell.low, cell.high) == (min(values), max(values))
+    assert markdown(filled)[-1].startswith("| nets (3 seeds) |")
+
+
+def test_a_row_of_several_seeds_keeps_the_sign_of_an_upper_bound(directory, ablation):
+    bound_of = readings.Reading("b", lambda site: Cell(0.5, is_upper_bound=site.net == NETS[1]), ("fgsm",))
+    filled = study_in(directory).fill(Table("t", [Row("nets", tuple(NETS))], [bound_of]))
+    assert filled.cells["nets"]["b"].shown() == "≤ 50.0 ± 0.0"
+
+
+def test_a_gain_is_over_the_net_of_the_same_seed():
+    needs = readings.gain_over(NETS[0], ("fgsm",)).needs(study_in(main.COMMITTED), Row("net"), NETS[2].of_seed(1))
+    assert [need.net for need in needs] == [NETS[2].of_seed(1), NETS[0].of_seed(1)]
+
+
+def test_the_interval_of_a_cell_is_as_wide_as_its_longer_side():
+    assert Cell(0.0, 0.0, 0.008).shown() == "0.0 ± 0.8"
+    assert Cell(0.006, 0.002, 0.017).shown() == "0.6 ± 1.1"
 
 
 # Declarations

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from wca_tf.core import files
-from wca_tf.core.errors import InputError
 from wca_tf.evaluation.measures.measure import MEASURES
 from wca_tf.evaluation.outcomes import RECORDS, SHOWN, Outcome, save_outcome
 
@@ -42,17 +41,10 @@ def pack(path: Path, described: Mapping[str, Any], outcomes: Sequence[Outcome], 
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """Unpack an archive of `pack` for the time of a context; yield the folder.
-
-    Raises:
-        InputError: the file is no such archive.
-    """
+    """Unpack an archive of `pack` for the time of a context; yield the folder."""
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)  # it keeps every file below the folder
-        except (zipfile.BadZipFile, OSError) as error:
-            raise InputError(f"expected an evaluation in one file, {path}: {error}") from None
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)  # it keeps every file below the folder
         yield Path(folder)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.evaluation.conventions import conventions
 from wca_tf.evaluation.identity import INTERNAL, entry_key, read_described
 from wca_tf.evaluation.measures.measure import Measured, read_measured
@@ -63,10 +63,7 @@ class Evaluation(Mapping[str, Any]):
         """
         path = Path(directory)
         if path.is_file():
-            with unpacked(path) as folder:
-                found = cls.read(folder)
-            found.directory = None
-            return found
+            return cls._read_packed(path)
         described = read_described(path)
         listed: list[tuple[str, Radius | None]] = [(CLEAN, None), *map(entry_key, described["attacks"])]
         outcomes = []
@@ -78,6 +75,18 @@ class Evaluation(Mapping[str, Any]):
                 )
             outcomes.append(outcome)
         return cls(described, outcomes, read_measured(path), path)
+
+    @classmethod
+    def _read_packed(cls, path: Path) -> "Evaluation":
+        """Read a file of `save`; every number is made once, so that broken contents are found here."""
+        try:
+            with unpacked(path) as folder:
+                found = cls.read(folder)
+            found.directory = None
+            repr(found)
+        except Exception as error:  # broken contents raise anything
+            raise InputError(f"expected an evaluation in one file, {path}: {one_line(error)}") from None
+        return found
 
     def __len__(self) -> int:
         return len(self.results)
@@ -226,7 +235,12 @@ class Evaluation(Mapping[str, Any]):
         """Write the evaluation into one compressed file: the numbers of each image, without images and without paths.
 
         Equal evaluations give equal files. `read` reads it.
+
+        Raises:
+            InputError: the path is no file in a folder that there is.
         """
+        if not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file()):
+            raise InputError(f"expected a file in a folder that there is, received {path}")
         training = self.described["training"] and {**self.described["training"], "tfds_data_dir": ""}
         described = {**self.described, "model_dir": None, "modules": [], "training": training}
         measured = {name: dataclasses.asdict(record) for name, record in self.measured.items()}
