@@ -41,7 +41,7 @@ def write_page(name: str, what: str, command: str, tables: Sequence[Filled], dir
 
 def write_index(titles: Mapping[str, str], directory: Path) -> None:
     """Write the list of pages, {name: title}, which the index of the results includes."""
-    lines = [f"- [{title}]({page}.md)" for page, title in titles.items()]
+    lines = [f"- [{title}]({page}.md)." for page, title in titles.items()]
     (directory / "pages.md").write_text("\n".join([*lines, ""]))
 
 
