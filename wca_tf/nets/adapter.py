@@ -11,9 +11,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.core.errors import InputError
 from wca_tf.data.examples import in_unit_range
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.foreign_net import ForeignNet
+from wca_tf.nets.function_net import FunctionNet
 from wca_tf.nets.keras_net import KerasNet
 from wca_tf.nets.pixel_range import PixelRange
 from wca_tf.nets.targets import AnyTarget
@@ -54,7 +57,22 @@ def adapt(
     if _is_target(model):
         check_target(model, tuple(image_shape or ()))
         return model
+    if (foreign := _as_functions(model, image_shape, output, training)) is not None:
+        return ForeignNet(foreign, tuple(image_shape or ()), pixel_range, outputs).target
     return KerasNet(model, image_shape, pixel_range, outputs, output, training).target
+
+
+def _as_functions(
+    model: Any, image_shape: tuple[int, ...] | None, output: int | str | None, training: bool | None
+) -> FunctionNet | None:
+    """Return a net of another framework as functions of NumPy arrays; `None` for a net of Keras or TensorFlow."""
+    if not isinstance(model, FunctionNet):
+        return None
+    if image_shape is None:
+        raise InputError("expected image_shape=(H, W, channels) for a net of functions, which does not tell it")
+    if output is not None or training is not None:
+        raise InputError("expected no output= and no training= for a net of functions, which decides them itself")
+    return model
 
 
 def adapted(model: Any, image_shape: tuple[int, ...], **options: Any) -> AnyTarget:
