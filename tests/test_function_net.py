@@ -288,7 +288,7 @@ def test_pixels_and_probabilities_are_met_as_those_of_keras():
 def test_several_devices_and_options_of_keras_models_are_refused(monkeypatch):
     with pytest.raises(InputError, match=r"expected image_shape=\(H, W, channels\)"):
         adapt(numpy_cnn())
-    with pytest.raises(InputError, match="no output= and no training="):
+    with pytest.raises(InputError, match="no output= or training="):
         adapt(numpy_cnn(), SHAPE, training=True)
     devices = tf.config.list_logical_devices("CPU")
     with tf.distribute.MirroredStrategy([devices[0].name]).scope():  # one is enough for a net of functions

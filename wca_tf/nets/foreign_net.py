@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError, NonFiniteError
-from wca_tf.core.seeds import make_seed
+from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, probe_images
 from wca_tf.nets.function_net import FunctionNet, seed_number
@@ -37,6 +37,7 @@ class ForeignNet:
     ) -> None:
         self.net, self.image_shape, self.has_gradient = net, tuple(image_shape), net.pullback is not None
         self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
+        self._without: FunctionNet | None = None
         self._range_note, self._range_is_known = "", pixel_range is not None
         self.images = probe_images(self.image_shape)
         values = self._call(0)
@@ -44,27 +45,33 @@ class ForeignNet:
             raise NonFiniteError("expected finite logits, received NaN or Inf on a random, black or white image")
         self.outputs = Outputs(net, tf.constant(values), lambda: tf.constant(self._call(0)), outputs)
         self.num_classes = self.outputs.num_classes
-        self.target: AnyTarget = self._probed(values)
+        self.target: AnyTarget = self._probed()
         mark_checked(self.target, self.image_shape)
         self.target.net = self
 
-    def _probed(self, values: np.ndarray) -> AnyTarget:
+    def _probed(self) -> AnyTarget:
         """Return the target, after calls with other seeds and with equal ones on the probe."""
-        others = (self._call(seed_number(make_seed(number).numpy())) for number in range(1, CALLS))
-        random = not all(np.allclose(values, other, *PROBE_TOLERANCE) for other in others)
-        target = self._random() if random else self._deterministic(self.net)
+        target = self._random() if self._is_random(self.net) else self._deterministic()
         if not check_answers(target, self.images, self.outputs.known) and self.net.reproducible:
             raise InputError(
                 "expected equal logits for equal seeds, received noise that ignores the seed: draw from it, as by "
                 "np.random.default_rng(seed) or the framework's own generator, or say reproducible=False"
             )
-        if self.net.pullback and self.net.reproducible and not self.net.surrogate:
+        if self.net.pullback and self.net.reproducible and not (self.net.surrogate or self.net.by_framework):
             check_pullback(self.net, self._pixels(self.images.numpy()))
         return target
 
+    def _is_random(self, net: FunctionNet) -> bool:
+        """Return whether the outputs for the probe differ between the seeds of an image's draws."""
+        seeds = (seed_number(fold_in(make_seed(0), number).numpy()) for number in range(CALLS))
+        first, *others = (net.outputs(self._pixels(self.images.numpy()), seed) for seed in seeds)
+        return not all(np.allclose(first, other, *PROBE_TOLERANCE) for other in others)
+
     def _random(self) -> SampledTarget:
         """Return the target of a net whose logits depend on the seed."""
-        without = self.net.without_noise()
+        if (without := self.net.without_noise()) and not self._is_random(without):
+            self._without = without
+        noise_free = functools.partial(self._logits, self._without, seed=make_seed(0)) if self._without else None
         of_draws = None
         if self.net.independent_noise:
             check_independent(self.net, self._pixels(self.images.numpy()))
@@ -72,16 +79,14 @@ class ForeignNet:
         target = SampledTarget(
             lambda images, seed: self._logits(self.net, images, seed),
             draws_per_pass=DRAWS_AT_ONCE if of_draws else 1,  # a gradient goes back before the next draw is made
-            noise_free_logits=None if without is None else functools.partial(self._logits, without, seed=make_seed(0)),
+            noise_free_logits=noise_free,
             logits_of_draws=of_draws,
         )
-        target.num_classes = self.num_classes
+        target.num_classes, target.parallel_parts = self.num_classes, 1
         return target
 
-    def _deterministic(self, net: FunctionNet) -> GaussianLogitsTarget:
-        def logits(images: tf.Tensor) -> tf.Tensor:
-            return self._logits(net, images, make_seed(0))
-
+    def _deterministic(self) -> GaussianLogitsTarget:
+        logits = functools.partial(self._logits, self.net, seed=make_seed(0))
         return GaussianLogitsTarget(logits, tf.identity, tf.zeros([self.num_classes, 1]))
 
     def _logits_of_draws(self, images: tf.Tensor, seeds: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -122,7 +127,7 @@ class ForeignNet:
 
     def _predict(self, images: np.ndarray, pixel_range: PixelRange) -> np.ndarray:
         """Return the classes [N] of images by the net without its noise, else under the same draws for every range."""
-        net = self.net.without_noise() or self.net
+        net = self._without or self.net
         return np.argmax(self._logits(net, to_float(tf.constant(images)), make_seed(0), pixel_range), axis=1)
 
     def digest(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import threading
 import weakref
@@ -38,6 +39,7 @@ class FunctionNet:
     """
 
     framework = "functions of NumPy arrays"
+    by_framework = False  # whether a framework computes the gradient, which is then its owner's
     random_on: tuple[str, ...] = ()
     random_off: tuple[str, ...] = ()
 
@@ -131,12 +133,11 @@ def _floats(values: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
 def seed_number(seed: np.ndarray) -> int:
     """Return a whole number from 0 to 2⁶³ − 1 for an int32[2] seed.
 
-    Examples:
-        >>> seed_number(np.array([7, 0], np.int32)), seed_number(np.array([0, 1], np.int32))
-        (7, 4294967296)
+    All bits depend on the whole seed: PyTorch's generator takes 32 of them, and the seeds of an image's draws have one
+    half in common.
     """
-    low, high = (int(part) & 0xFFFFFFFF for part in seed)
-    return low | (high & 0x7FFFFFFF) << 32
+    mixed = hashlib.blake2b(np.asarray(seed, np.int32).tobytes(), digest_size=8).digest()
+    return int.from_bytes(mixed, "little") >> 1
 
 
 # The graphs below belong to no net, which they find by its number: TensorFlow keeps every graph with a custom gradient.
