@@ -309,3 +309,31 @@ def test_a_command_takes_two_functions_of_a_module(command, tmp_path):
     done = command("evaluate", "--model=mine:net", "--pixel_range=0,1", *shared_flags, "--report_dir=r", cwd=tmp_path)
     assert done.code == 0, done.err
     assert json.loads((tmp_path / "r" / "results.json").read_text())["net"]["class"] == "FunctionNet"
+
+
+def test_functions_may_change_their_arguments_and_use_their_arrays_again():
+    """TensorFlow shares its memory with the arrays that a function gets and returns."""
+    net, (images, labels) = numpy_cnn(), some_images()
+    buffers = {}
+
+    def again(name, values):
+        buffer = buffers.setdefault((name, values.shape), np.empty_like(values))
+        buffer[:] = values
+        return buffer
+
+    def logits(images, seed):
+        images -= 0.5
+        return again("logits", net.logits(images + 0.5, seed))
+
+    def pullback(images, seed, upstream):
+        gradient = net.pullback(images.copy(), seed, upstream)
+        images *= 0
+        upstream *= 0
+        return again("gradient", gradient)
+
+    target = adapt(changed(net, logits=logits, pullback=pullback), SHAPE)
+    for text in ("pgd", "apgd_ce:steps=5"):
+        attack = wca_tf.parse_attack(text)
+        own, plain = (attack(each, images, labels, RADIUS) for each in (target, adapt(net, SHAPE)))
+        np.testing.assert_allclose(own.images, plain.images, atol=1e-6)
+        np.testing.assert_array_equal(own.probability_correct, plain.probability_correct)

@@ -74,12 +74,12 @@ class FunctionNet:
 
     def forward(self, images: np.ndarray, seed: int) -> tuple[Any, int]:
         """Return the outputs [B, C], and a number of this call for `backward`."""
-        return self.logits(images, seed), 0
+        return self.logits(images.copy(), seed), 0  # a function may change its argument, whose memory is TensorFlow's
 
     def backward(self, images: np.ndarray, seed: int, upstream: np.ndarray, call: int) -> Any:
         """Return the gradient in the images, from the gradient in the outputs of a call of `forward`."""
         assert self.pullback  # noqa: S101 the graph has no backward pass without it
-        return self.pullback(images, seed, upstream)
+        return self.pullback(images.copy(), seed, upstream.copy())
 
     def outputs(self, images: np.ndarray, seed: int = 0) -> np.ndarray:
         """Return the outputs [B, C], float32.
@@ -127,7 +127,7 @@ def _floats(values: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
         raise InputError(f"expected {what}, received {type(values).__name__}") from None
     if array.shape != shape or not (np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"):
         raise InputError(f"expected {what}, floats of shape {shape}, received {array.dtype} {array.shape}")
-    return array.astype(np.float32, copy=False)
+    return array.astype(np.float32)  # a copy: a function may use its arrays again
 
 
 def seed_number(seed: np.ndarray) -> int:
