@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import re
 import resource
 import subprocess
 import sys
@@ -150,12 +151,12 @@ def test_the_state_of_torch_is_afterwards_as_before(framework):
 @with_torch
 def test_dropout_is_on_where_its_owner_has_set_it_so(framework):
     torch, net, (images, labels) = imported(framework), torch_cnn(), some_images()
-    assert adapt(net, SHAPE).net.describe()["random_layers"] == {"on": [], "off": ["dropout"]}
+    assert adapt(net, SHAPE).net.describe()["random_layers"] == {"on": [], "off": ["dropout (Dropout)"]}
     net.eval()
     assert adapt(net, SHAPE).has_noise is False
     net.dropout.train()
     target = adapt(net, SHAPE)
-    assert target.net.describe()["random_layers"] == {"on": ["dropout"], "off": []}
+    assert target.net.describe()["random_layers"] == {"on": ["dropout (Dropout)"], "off": []}
     channels_first = torch.tensor(images).permute(0, 3, 1, 2)
     with torch.no_grad():
         owners = np.array([(net(channels_first).argmax(1).numpy() == labels).mean() for _ in range(200)])
@@ -163,7 +164,7 @@ def test_dropout_is_on_where_its_owner_has_set_it_so(framework):
     assert abs(found.hits.mean() - owners.mean()) < 5 * owners.std() * np.sqrt(2 / 200)
     np.testing.assert_allclose(target.noise_free_logits(images), keras_cnn()(images), atol=1e-5)
     assert adapt(net, SHAPE, training=False).has_noise is False
-    assert adapt(net.train(), SHAPE, training=True).net.describe()["random_layers"]["on"] == ["dropout"]
+    assert adapt(net.train(), SHAPE, training=True).net.describe()["random_layers"]["on"] == ["dropout (Dropout)"]
 
 
 @with_torch
@@ -220,6 +221,17 @@ def test_a_forward_graph_is_kept_for_its_gradient(framework):
     attack = wca_tf.parse_attack("pgd:steps=5:eot_samples=3")
     attack.run(target, tf.constant(images), labels, RADIUS, np.arange(len(images)), 0)
     assert len(calls) == 15, "one pass forward for each draw of each step"
+
+
+@pytest.mark.slow
+@with_torch
+def test_the_page_about_pytorch_nets_runs_from_top_to_bottom(framework, root, tmp_path, monkeypatch):
+    imported(framework)
+    monkeypatch.chdir(tmp_path)
+    page, names = root / "docs" / "howto" / "judge_a_torch_net.md", {"__name__": "page"}
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        exec(compile(block, page, "exec"), names)
+    assert names["report"]["net"]["framework"] == "functions of NumPy arrays"
 
 
 # JAX

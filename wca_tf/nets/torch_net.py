@@ -139,7 +139,7 @@ class TorchNet(FunctionNet):
 
     def _name_random_layers(self) -> None:
         dropout = [
-            (name, layer)
+            (f"{name} ({type(layer).__name__})", layer)
             for name, layer in self.module.named_modules()
             if "Dropout" in type(layer).__name__ and getattr(layer, "p", 1) != 0
         ]
