@@ -64,6 +64,8 @@ setup(
         ],
         "imagenet": IMAGENET,
         "cuda": ["tensorflow[and-cuda]"],
+        "jax": ["jax>=0.4.30"],
+        "torch": ["torch>=2.4"],
     },
     entry_points={
         "console_scripts": [

@@ -28,6 +28,7 @@ from .nets.backbones import build_backbone
 from .nets.backbones.layer_factory import LayerFactory
 from .nets.bottleneck_net import BottleneckNet
 from .nets.classifier import StochasticClassifier
+from .nets.function_net import FunctionNet
 from .nets.model_files import load_model
 from .nets.noisy_net import NoisyNet
 from .nets.sampled_target import SampledTarget
@@ -53,6 +54,7 @@ __all__ = [
     "Evaluation",
     "Examples",
     "ExportConfig",
+    "FunctionNet",
     "GaussianLogitsTarget",
     "InputError",
     "IsotropicNoise",

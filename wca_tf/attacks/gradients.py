@@ -15,6 +15,7 @@ from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.batch import Batch, replace_rows
 from wca_tf.nets.graphs import sharded_graph
+from wca_tf.nets.sampled_target import PARALLEL_PARTS
 from wca_tf.nets.targets import CHEAP_DRAWS, Target
 
 ZERO = "zero"  # gradients where a net does not depend on its input
@@ -187,7 +188,9 @@ def mean_over_draws(part: Callable[..., Any], target: Target, draws: int) -> tup
     if most >= draws:
         return part(target, draws)
     total = [value * (most / draws) for value in part(target.with_draw_offset(0), most)]
+    parallel = getattr(target, "parallel_parts", PARALLEL_PARTS)
     for first in tf.range(most, draws, most):
+        tf.autograph.experimental.set_loop_options(parallel_iterations=parallel)
         count = tf.minimum(most, draws - first)
         values = part(target.with_draw_offset(first), count)
         total = [

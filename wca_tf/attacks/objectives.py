@@ -18,7 +18,8 @@ from wca_tf.core.seeds import Purpose, fold_in, make_seed, uniform_by_index
 from wca_tf.gaussian import margins
 from wca_tf.gaussian.log_error import log_error_probability
 from wca_tf.nets.batch import Batch
-from wca_tf.nets.targets import GaussianLogitsTarget, Target, is_gaussian
+from wca_tf.nets.function_net import NO_GRADIENT
+from wca_tf.nets.targets import GaussianLogitsTarget, Target, has_gradient, is_gaussian
 
 # Objectives need targets of different types: `check_objective` says which target has which objective.
 Objective = Callable[..., Any]
@@ -131,6 +132,8 @@ def check_objective(objective: str, target: Target, images: tf.Tensor, targeted:
     """Raise InputError when the target does not have the objective. For use before a graph is traced."""
     if objective not in OBJECTIVES:
         raise InputError(f"expected an objective among {', '.join(OBJECTIVES)}; received {objective!r}")
+    if not has_gradient(target):
+        raise InputError(NO_GRADIENT)
     if objective == "z_margin" and not is_gaussian(target):
         raise InputError("z_margin expects a net whose noise enters behind its features; use margin or ce")
     if objective == "log_error" and (targeted or not is_gaussian(target) or not target.has_noise):

@@ -38,7 +38,8 @@ def evaluate(
     """Attack a net on images in memory, and judge the adversarial images.
 
     Args:
-        model: a Keras classifier, with or without noise in any layer; a function of images; or a target.
+        model: a Keras classifier, with or without noise in any layer; a PyTorch module; a function of images, of
+            TensorFlow or JAX; a `FunctionNet`; or a target.
         images: [N, H, W, channels], or [N, H, W] of grey images: uint8, or floats in [0, 1]. Or, without labels, a
             `tf.data.Dataset` of (images, labels) batches.
         labels: whole numbers [N] or [N, 1], or one-hot rows [N, C].

@@ -12,7 +12,9 @@ import numpy as np
 from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.nets.foreign_net import ForeignNet
 from wca_tf.nets.random_stream import STREAMS
+from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.model_dir import ModelDirectory
 
 SCHEMA = 3  # of evaluation.json and results.json
@@ -54,6 +56,13 @@ def digest_of_net(model: keras.Model) -> str:
         # A stream moves with every call, and decides no number.
         *(np.asarray(weight) for weight in model.weights if not weight.path.endswith(STREAMS)),
     )
+
+
+def digest_of(model: Any, target: AnyTarget) -> str | None:
+    """Return the SHA-256 of a Keras model, or of a net of another framework; `None` where no weights are known."""
+    if isinstance(model, keras.Model):
+        return digest_of_net(model)
+    return target.net.digest() if isinstance(target.net, ForeignNet) else None
 
 
 def _layers(layer: keras.Layer) -> Iterator[keras.Layer]:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -28,7 +27,7 @@ from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_a
 from wca_tf.evaluation.blocks import block_size, shard_of
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.derive import DERIVED, write_derived
-from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of_net, evaluation_name, stored_description
+from wca_tf.evaluation.identity import SCHEMA, describe_model, digest_of, evaluation_name, stored_description
 from wca_tf.evaluation.measures.criteria import GradientFreeAttacks
 from wca_tf.evaluation.measures.measure import MEASURES, Context, Measure, is_due, make
 from wca_tf.evaluation.measures.planted_examples import IMAGES, FoundExamples, find_planted_examples, largest_radii
@@ -179,7 +178,7 @@ def evaluate_model(
     examples = Examples(images, labels, names).take(slice(0, config.num_examples or None))
     belongs_to: dict[str, Any] = {
         "model_dir": None,
-        "model": {"name": name, "sha256": digest_of_net(model) if isinstance(model, keras.Model) else None},
+        "model": {"name": name, "sha256": digest_of(model, target)},
         "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
         "config": identity(config),
     }

@@ -1,4 +1,4 @@
-"""Keras models as their owners know them, as targets for attacks.
+"""Models as their owners know them, as targets for attacks.
 
 The rule: a model, with the images and labels that `model.evaluate` takes, has the accuracy that its owner knows, or one
 line says what is missing.
@@ -11,12 +11,17 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.core.errors import InputError
 from wca_tf.data.examples import in_unit_range
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.foreign_net import ForeignNet
+from wca_tf.nets.function_net import FunctionNet
+from wca_tf.nets.jax_net import JaxNet, is_jax
 from wca_tf.nets.keras_net import KerasNet
 from wca_tf.nets.pixel_range import PixelRange
 from wca_tf.nets.targets import AnyTarget
+from wca_tf.nets.torch_net import TorchNet, is_torch
 
 
 def adapt(
@@ -28,7 +33,7 @@ def adapt(
     output: int | str | None = None,
     training: bool | None = None,
 ) -> AnyTarget:
-    """Return the target of a Keras classifier, or of a function of images.
+    """Return the target of a classifier of Keras, TensorFlow, PyTorch or JAX, or of functions of NumPy arrays.
 
     The net is that of `model.predict`, with the layers on that the owner calls with `training=True` (Monte Carlo
     dropout). Layers that are random by Keras's default alone, such as random augmentations, are off. A model gets a
@@ -38,14 +43,15 @@ def adapt(
     image from a lucky draw.
 
     Args:
-        model: a Keras classifier, or a function: float32 images [B, H, W, channels] -> logits [B, C]. A target is
-            returned as it is, once it is checked.
-        image_shape: (H, W, channels); needed for a net that takes images of any size, and for a function.
+        model: a Keras classifier; a function of TensorFlow: float32 images [B, H, W, channels] -> logits [B, C]; a
+            PyTorch module, as `TorchNet` says; a JAX function of images, or of images and a key, as `JaxNet` says; or a
+            `FunctionNet`. A target is returned as it is, once it is checked.
+        image_shape: (H, W, channels); needed for all but a Keras model that takes images of one size.
         pixel_range: (low, high), the pixels that the model wants, where they are not from 0 to 1. Images for attacks
             are in [0, 1] all the same.
         outputs: "logits" or "probabilities", where the outputs of a probe do not tell.
         output: the number or the name of the output to take, of a model with several.
-        training: the argument `training` of each call, in place of the rule above.
+        training: the argument `training` of each call, in place of the rule above; for PyTorch, the mode of all layers.
 
     Raises:
         InputError: the model takes other images, or several inputs; it has several outputs, and `output` chooses none;
@@ -54,7 +60,27 @@ def adapt(
     if _is_target(model):
         check_target(model, tuple(image_shape or ()))
         return model
+    if (foreign := _as_functions(model, image_shape, output, training)) is not None:
+        return ForeignNet(foreign, tuple(image_shape or ()), pixel_range, outputs).target
     return KerasNet(model, image_shape, pixel_range, outputs, output, training).target
+
+
+def _as_functions(
+    model: Any, image_shape: tuple[int, ...] | None, output: int | str | None, training: bool | None
+) -> FunctionNet | None:
+    """Return a net of another framework as functions of NumPy arrays; `None` for a net of Keras or TensorFlow."""
+    shape, torch = tuple(image_shape or ()), is_torch(model)
+    if isinstance(model, keras.Model) or not (
+        torch or isinstance(model, FunctionNet) or (shape and is_jax(model, shape))
+    ):
+        return None
+    if not shape:
+        raise InputError("expected image_shape=(H, W, channels) for this net, which does not tell it")
+    if output is not None or (training is not None and not torch):
+        raise InputError("expected no output= or training= for a net of another framework, which decides them itself")
+    if torch:
+        return TorchNet(model, shape, training)
+    return model if isinstance(model, FunctionNet) else JaxNet(model, shape)
 
 
 def adapted(model: Any, image_shape: tuple[int, ...], **options: Any) -> AnyTarget:

@@ -14,6 +14,7 @@ from wca_tf.core.lazily import tf
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets import passes
 
+PARALLEL_PARTS = 10  # of a mean over draws that a graph may make side by side, as in TensorFlow's loops
 REPEATS_PER_PASS = 1_000  # draws of a net under one draw: one pass, whose logits are repeated
 
 
@@ -54,6 +55,7 @@ class SampledTarget:
     """
 
     cheap_draws = 0
+    parallel_parts = PARALLEL_PARTS
     net: Any = None  # what adapter.py found out about a Keras model
 
     def __init__(

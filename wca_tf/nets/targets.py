@@ -221,6 +221,11 @@ def has_noise(target: Target) -> bool:
     return getattr(target, "has_noise", True)
 
 
+def has_gradient(target: Target) -> bool:
+    """Return False for a net that is known to have no gradient, a `FunctionNet` without a pullback; else True."""
+    return getattr(getattr(target, "net", None), "has_gradient", True)
+
+
 def active_rows(target: Target, active: tf.Tensor) -> tf.Tensor:
     """Return the rows of a batch with which a search goes on, from `active`, bool [B].
 
