@@ -12,7 +12,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, probe_images
 from wca_tf.nets.function_net import FunctionNet, seed_number
 from wca_tf.nets.outputs import Outputs
-from wca_tf.nets.pixel_range import RANGES, UNIT, PixelRange, better_range, check_range
+from wca_tf.nets.pixel_range import MOST_IMAGES, RANGES, UNIT, PixelRange, better_range, check_range
 from wca_tf.nets.pullback_check import check_independent, check_pullback
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import CALLS, AnyTarget, GaussianLogitsTarget
@@ -119,9 +119,8 @@ class ForeignNet:
         """
         if not self._range_is_known:
             noisy = isinstance(self.target, SampledTarget) and self._without is None
-            mean, std = np.mean(images), np.std(images) or 1.0
-            if images.dtype == np.uint8:
-                mean, std = mean / 255, std / 255
+            some = to_float(tf.constant(images[:MOST_IMAGES])).numpy()
+            mean, std = some.mean(), some.std() or 1.0
             standard = float(-mean / std), float((1 - mean) / std)
 
             def advice(low: float, high: float) -> str:
