@@ -285,6 +285,20 @@ def test_pixels_and_probabilities_are_met_as_those_of_keras():
     )
 
 
+def test_a_net_of_standardised_images_is_not_taken_for_one_of_raw_ones():
+    """As the nets of PyTorch's users, whose loop has `Normalize`: with raw pixels they answer worse, not by chance."""
+    net, (images, labels) = numpy_cnn(), some_images()
+    mean, deviation = images.mean(), images.std()
+
+    def logits(pixels, seed):
+        return net.logits(np.clip(deviation * pixels + mean, 0, 1), seed)
+
+    standardised = changed(net, logits=logits, pullback=None)
+    with pytest.raises(InputError, match=r"put your own \(images - mean\) / std, if any, into the net, or give"):
+        wca_tf.parse_attack("square:queries=5")(standardised, images, labels, RADIUS)
+    wca_tf.parse_attack("square:queries=5")(net, images, labels, RADIUS)
+
+
 def test_several_devices_and_options_of_keras_models_are_refused(monkeypatch):
     with pytest.raises(InputError, match=r"expected image_shape=\(H, W, channels\)"):
         adapt(numpy_cnn())

@@ -12,7 +12,7 @@ from wca_tf.data.batches import to_float
 from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, probe_images
 from wca_tf.nets.function_net import FunctionNet, seed_number
 from wca_tf.nets.outputs import Outputs
-from wca_tf.nets.pixel_range import UNIT, PixelRange, better_range, check_range
+from wca_tf.nets.pixel_range import MOST_IMAGES, RANGES, UNIT, PixelRange, better_range, check_range
 from wca_tf.nets.pullback_check import check_independent, check_pullback
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import CALLS, AnyTarget, GaussianLogitsTarget
@@ -113,15 +113,22 @@ class ForeignNet:
         return self.net.outputs(self._pixels(self.images.numpy()), seed)
 
     def check_pixels(self, images: np.ndarray, labels: np.ndarray) -> str:
-        """Do what `check_pixels` of adapter.py says; the answer is kept once it is sure."""
+        """Do what `check_pixels` of adapter.py says; the answer is kept once it is sure.
+
+        Pixels less their mean, over their deviation, are one more range: PyTorch's users do so outside the net.
+        """
         if not self._range_is_known:
-            noisy = isinstance(self.target, SampledTarget) and self.target.noise_free_logits is None
+            noisy = isinstance(self.target, SampledTarget) and self._without is None
+            some = to_float(tf.constant(images[:MOST_IMAGES])).numpy()
+            mean, std = some.mean(), some.std() or 1.0
+            standard = float(-mean / std), float((1 - mean) / std)
+
+            def advice(low: float, high: float) -> str:
+                own = "put your own (images - mean) / std, if any, into the net"
+                return f"{own}, or give pixel_range=({low:g}, {high:g}); pixel_range=(0, 1) keeps the range"
+
             self._range_note, self._range_is_known = better_range(
-                self._predict,
-                lambda low, high: f"give pixel_range=({low:g}, {high:g}); pixel_range=(0, 1) keeps the range",
-                images,
-                labels,
-                noisy,
+                self._predict, advice, images, labels, noisy, (UNIT, standard, *RANGES[1:])
             )
         return self._range_note
 

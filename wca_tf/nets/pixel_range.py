@@ -35,6 +35,7 @@ def better_range(
     images: np.ndarray,
     labels: np.ndarray,
     noisy: bool = False,
+    ranges: tuple[PixelRange, ...] = RANGES,
 ) -> tuple[str, bool]:
     """Return a note that says what is not sure, and whether [0, 1] is surely the best range.
 
@@ -48,13 +49,14 @@ def better_range(
         labels: [N].
         noisy: whether the answers have noise. It vanishes beside larger pixels, where the net may answer better for it
             alone. Then only a net that answers by chance with pixels from 0 to 1 is an error.
+        ranges: those to compare, [0, 1] first.
 
     Raises:
         InputError: another range is surely better.
     """
-    right: dict[PixelRange, list[bool]] = {pixel_range: [] for pixel_range in RANGES}
+    right: dict[PixelRange, list[bool]] = {pixel_range: [] for pixel_range in ranges}
     chosen = np.random.default_rng(0).permutation(len(images))[:MOST_IMAGES]  # sets may be sorted by class
-    level = WRONG / (len(LOOKS) * (len(RANGES) - 1))
+    level = WRONG / (len(LOOKS) * (len(ranges) - 1))
     sure = False
     for end in LOOKS:
         rows = chosen[len(right[UNIT]) : end]
@@ -63,7 +65,7 @@ def better_range(
             for pixel_range, hits in right.items():
                 hits += (predict(images[some], pixel_range) == labels[some]).tolist()
         lower, higher = [], []
-        for pixel_range in RANGES[1:]:
+        for pixel_range in ranges[1:]:
             wins, losses = _differences(right[pixel_range], right[UNIT])
             higher += [pixel_range] * (_sign_test(wins, losses) < level)
             lower.append(_sign_test(losses, wins) < level)
@@ -73,7 +75,7 @@ def better_range(
         sure = all(lower)
         if sure or end >= len(chosen):
             break
-    best = max(RANGES, key=lambda each: sum(right[each]))  # the first of equals
+    best = max(ranges, key=lambda each: sum(right[each]))  # the first of equals
     if _sign_test(*_differences(right[best], right[UNIT])) < DOUBT:
         return f"{_message(best, right)}, which is not sure. If these are its pixels, {advice(*best)}", False
     if 0.5 ** len(chosen) >= level:
