@@ -157,26 +157,6 @@ def curves(axis: Axes, series: Series, title: str, label: str, steps: Collection
             axis.plot(x, [100 * v for v in y], marker="o", markersize=3, color=colour, label=name, drawstyle=style)
 
 
-def over_radii(
-    filled: Filled, column: str, radius_of: Mapping[str, float], split: Callable[[str], tuple[str, str]]
-) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """Return the series of `lines` from rows whose labels end in a radius.
-
-    Args:
-        filled: the table.
-        column: the column that is drawn.
-        radius_of: radius as written -> x.
-        split: label -> (panel, line); the radius is the row's.
-    """
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for row in filled.table.rows:
-        cell, (panel, line) = filled.cells[row.label][column], split(row.label)
-        points = found.setdefault(panel, {}).setdefault(line, [])
-        if cell.value is not None:
-            points.append((radius_of[row.radius], cell.value))
-    return found
-
-
 def plain_numbers(axis: Axis) -> None:
     """Write the numbers of a logarithmic axis as plain text, after the data are drawn."""
     low, high = axis.get_view_interval()

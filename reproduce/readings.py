@@ -128,11 +128,6 @@ def generations(attack: str = "", name: str = "median generations", **options: A
     return Reading(name, cell, _given(attack), **options)
 
 
-def found(attack: str = "", name: str = "found", **options: Any) -> Reading:
-    """Read the share of images where the search ended with an image that it counts as misclassified."""
-    return Reading(name, lambda site: Cell.of(n) if (n := _row(site)["found"]) else Cell(), _given(attack), **options)
-
-
 def seconds(attacks: Sequence[str] = (), name: str = "seconds", **options: Any) -> Reading:
     """Read the seconds that attacks took; only times of one idle machine can be compared."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from reproduce.budgets import part_options, written
+from reproduce.budgets import written
 from reproduce.engine import Engine, Need
 from reproduce.evidence import Evidence
 from reproduce.nets import Net
@@ -88,7 +88,3 @@ class Study:
         except Missing as error:
             missing.append(str(error))
             return Cell()
-
-    def images(self, part: str) -> int:
-        """Return the number of images of a part; 0 for all."""
-        return int(part_options(part, self.scale)["num_examples"])
