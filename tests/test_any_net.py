@@ -34,6 +34,7 @@ from wca_tf.core.own_modules import import_own
 from wca_tf.nets.adapter import adapt, check_pixels
 from wca_tf.nets.judge import judge
 from wca_tf.nets.pixel_range import better_range
+from wca_tf.nets.sampled_target import SampledTarget
 
 
 def cases(names, *quick):
@@ -211,6 +212,20 @@ def test_a_function_of_images_is_a_net():
     assert accuracy(lambda images: net(images)) == pytest.approx(net.evaluate(images, labels, verbose=0)[1])
     with pytest.raises(InputError, match="expected image_shape|images of any size"):
         adapt(lambda images: net(images))
+
+
+def test_a_net_whose_call_raises_leaves_no_trace_in_tensorflow():
+    def logits(images, seed):
+        if not tf.executing_eagerly():
+            raise ValueError("a fault of the user")
+        return tf.random.stateless_normal([len(images), 10], seed)
+
+    target = SampledTarget(logits)
+    images, labels = some_images()
+    with pytest.raises(ValueError, match="a fault of the user"):
+        wca_tf.parse_attack("pgd:steps=1")(target, images, labels, 0.1)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():  # raised NotImplementedError, and stayed entered
+        assert tf.Variable(1.0).numpy() == 1
 
 
 def test_probabilities_of_zero_that_cannot_be_undone_are_refused():

@@ -116,9 +116,7 @@ class SampledTarget:
         """
         of_draws = of_draws or self._logits_of_draws
         if of_draws is None:  # the net itself decides how a draw differs between images
-            return tf.map_fn(
-                lambda seed: self._logits(images, seed), seeds, fn_output_signature=tf.float32, parallel_iterations=1
-            )
+            return _for_each(lambda seed: self._logits(images, seed), seeds, parallel_iterations=1)
         numbers = tf.zeros(tf.shape(images)[:1], tf.int64) if indices is None else indices
 
         def several(seeds: tf.Tensor) -> tf.Tensor:
@@ -129,7 +127,7 @@ class SampledTarget:
             return several(seeds)
         whole = draws // at_once * at_once
         parts = tf.reshape(seeds[:whole], [-1, at_once, 2])
-        logits = tf.map_fn(several, parts, fn_output_signature=tf.float32, parallel_iterations=1)
+        logits = _for_each(several, parts, parallel_iterations=1)
         logits = tf.reshape(logits, [whole, *tf.unstack(tf.shape(logits)[2:])])
         return tf.concat([logits, several(seeds[whole:])], axis=0) if whole < draws else logits
 
@@ -156,11 +154,26 @@ class SampledTarget:
             return tf.reduce_mean(self.logits(images, seed, draws, indices), axis=0)
 
         def means(images: tf.Tensor, seeds: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-            return tf.map_fn(lambda seed: mean_logits(images, seed, indices), seeds, fn_output_signature=tf.float32)
+            return _for_each(lambda seed: mean_logits(images, seed, indices), seeds)
 
         at_once = None if self._logits_of_draws is None else means
         per_pass = max(1, self.draws_per_pass // draws)
         return SampledTarget(mean_logits, per_pass, self.noise_free_logits, at_once, self.per_image_noise)
+
+
+def _for_each(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor, **options: Any) -> tf.Tensor:
+    """Return float32 results of a user's function, one for each row.
+
+    Where the function raises an error, `tf.map_fn` leaves a caching device in the scope of variables that all graphs of
+    the process share, and no MirroredStrategy could be entered any more.
+    """
+    scope = tf.compat.v1.get_variable_scope()
+    caching_device = scope.caching_device
+    try:
+        return tf.map_fn(function, rows, fn_output_signature=tf.float32, **options)
+    finally:
+        if not tf.executing_eagerly():
+            scope.set_caching_device(caching_device)
 
 
 def _numbered_seeds(seed: tf.Tensor, first: int | tf.Tensor, draws: int | tf.Tensor) -> tf.Tensor:
