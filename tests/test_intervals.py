@@ -18,7 +18,14 @@ from wca_tf.evaluation.report.sections import notes
 from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, run_attacks
 from wca_tf.evaluation.worst_case import least_probability
-from wca_tf.gaussian.intervals import all_correct, design_effect_of_blocks, mean_difference, mean_with_interval, percent
+from wca_tf.gaussian.intervals import (
+    all_correct,
+    design_effect_of_blocks,
+    mean_difference,
+    mean_with_interval,
+    means_without_draws,
+    percent,
+)
 from wca_tf.nets.judge import Judgement, judge
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget
@@ -256,6 +263,14 @@ def test_the_chance_of_several_right_draws_is_the_mean_over_all_choices():
     drawn = np.random.default_rng(8).random((20, 200)) < 0.97
     for queries in (1, 10, 100, 200):
         np.testing.assert_allclose(all_correct(drawn.astype(float), queries), all_correct(drawn, queries), atol=1e-12)
+
+
+@pytest.mark.parametrize("draws, queries", [(200, 1), (200, 100), (25, 24), (25, 25), (3, 2), (2, 5)])
+def test_means_without_each_group_are_those_of_the_other_draws(draws, queries):
+    hits = np.random.default_rng(9).random((7, draws)) ** 0.05
+    groups = np.array_split(np.arange(draws), min(20, draws))
+    expected = [all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups]
+    np.testing.assert_allclose(means_without_draws(hits, queries), expected, atol=1e-14)
 
 
 # Paired differences

@@ -96,17 +96,33 @@ def all_correct(hits: np.ndarray, queries: int) -> np.ndarray:
         hits: bool [N, J], whether each draw gives the label of each image; or the probability that it does.
         queries: n.
     """
-    draws = hits.shape[1]
     if hits.dtype == bool:
-        return all_correct_by_count(draws, queries)[hits.sum(axis=1)]
-    # The elementary symmetric polynomials of the first draws, each over its number of terms.
-    means = np.zeros((len(hits), queries + 1))
-    means[:, 0] = 1
-    for draw in range(1, draws + 1):
-        count = np.arange(1, min(queries, draw) + 1)
-        before, with_draw = means[:, count], means[:, count - 1] * hits[:, draw - 1 : draw]
-        means[:, count] = before * (draw - count) / draw + with_draw * count / draw
-    return means[:, queries]
+        return all_correct_by_count(hits.shape[1], queries)[hits.sum(axis=1)]
+    return symmetric_means(hits, queries)[queries]
+
+
+def symmetric_means(hits: np.ndarray, most: int) -> np.ndarray:
+    """Return [`most` + 1, N]: `all_correct` of hits that are probabilities, for n from 0 to `most`.
+
+    They are the elementary symmetric polynomials of the draws, each over its number of terms.
+    """
+    return _with_draws(_of_no_draws(len(hits), most), 0, hits)
+
+
+def _of_no_draws(images: int, most: int) -> np.ndarray:
+    means = np.zeros((most + 1, images))
+    means[0] = 1
+    return means
+
+
+def _with_draws(means: np.ndarray, before: int, hits: np.ndarray) -> np.ndarray:
+    """Return the symmetric means of `before` draws, after more draws [N, J] are added."""
+    means = means.copy()
+    for draw, values in enumerate(hits.T, start=before + 1):
+        last = min(len(means) - 1, draw)
+        share = np.arange(1, last + 1)[:, np.newaxis] / draw
+        means[1 : last + 1] = means[1 : last + 1] * (1 - share) + means[:last] * values * share
+    return means
 
 
 @functools.cache
@@ -174,10 +190,26 @@ def means_without_draws(hits: np.ndarray, queries: int) -> np.ndarray:
     draws = hits.shape[1]
     groups = np.array_split(np.arange(draws), min(JACKKNIFE_GROUPS, draws))
     if hits.dtype != bool:
-        return np.array([all_correct(np.delete(hits, group, axis=1), queries).mean() for group in groups])
+        return _means_without_groups(hits, groups, queries)
     counts = hits.sum(axis=1)
     left = [(draws - len(group), counts - hits[:, group].sum(axis=1)) for group in groups]
     return np.array([all_correct_by_count(number, queries)[count].mean() for number, count in left])
+
+
+def _means_without_groups(hits: np.ndarray, groups: list[np.ndarray], queries: int) -> np.ndarray:
+    """Return the mean of P(correct)ⁿ without each group, from the symmetric means of all draws before and after it."""
+    nothing, draws = _of_no_draws(len(hits), queries), hits.shape[1]
+    before, after = [nothing], [nothing]
+    for group, behind in zip(groups[:-1], groups[:0:-1], strict=True):
+        before.append(_with_draws(before[-1], group[0], hits[:, group]))
+        after.append(_with_draws(after[-1], draws - behind[-1] - 1, hits[:, behind]))
+    taken = np.arange(queries + 1)  # of the draws before the group, among the n
+    found = []
+    for group, first, last in zip(groups, before, reversed(after), strict=True):
+        rest = draws - len(group)
+        weights = scipy.stats.hypergeom.pmf(taken, rest, group[0], queries) if queries <= rest else 0 * taken
+        found.append(weights @ (first * last[::-1]).mean(axis=1))
+    return np.array(found)
 
 
 def _variance_of_an_unseen_miss(hits: np.ndarray, queries: int) -> float:

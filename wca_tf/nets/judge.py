@@ -24,6 +24,7 @@ from wca_tf.gaussian.intervals import (
     design_effect_over_draws,
     mean_difference,
     mean_with_interval,
+    symmetric_means,
     variance_over_draws,
 )
 from wca_tf.gaussian.probability import probability_correct
@@ -118,6 +119,12 @@ class Judgement:
         From draws it is estimated without bias: of all choices of n draws, the share in which all are correct.
         """
         return all_correct(self.hits_for(queries), queries) if self.draws else self.probability_correct**queries
+
+    def n_query_probabilities(self, queries: np.ndarray) -> np.ndarray:
+        """Return `n_query_probability` for several n, [n's, N]."""
+        if self.hits.dtype == bool or not self.draws:
+            return np.stack([self.n_query_probability(int(n)) for n in queries])
+        return symmetric_means(self.hits, int(queries.max()))[queries]  # all n at the cost of the largest
 
     def hits_for(self, queries: int) -> np.ndarray:
         """Return the hits [N, draws] that estimate P(correct)ⁿ for n = `queries`."""

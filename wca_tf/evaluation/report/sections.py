@@ -227,7 +227,7 @@ def queries(outcomes: list[Outcome]) -> Panel:
     for outcome, (_, stroke) in zip(chosen, legend, strict=True):
         most = min(outcome.judgement.draws or MAX_QUERIES, MAX_QUERIES)
         counts = np.unique(np.round(np.geomspace(1, most, 61)).astype(int))
-        series.append((counts, np.stack([outcome.judgement.n_query_probability(int(n)) for n in counts]), stroke))
+        series.append((counts, outcome.judgement.n_query_probabilities(counts), stroke))
     return Panel("", figures.n_query_curves(series), legend)
 
 
