@@ -18,10 +18,11 @@ from wca_tf.attacks.radii import Radius
 from wca_tf.comparison.compare import compare_evaluations
 from wca_tf.comparison.groups import AUTHORS_OWN
 from wca_tf.comparison.page import as_page
-from wca_tf.comparison.tables import as_markdown, as_text, finding
+from wca_tf.comparison.tables import as_json, as_markdown, as_text, finding
 from wca_tf.core.errors import InputError
 from wca_tf.defences import declaration_of, defence_names, parse_defence
 from wca_tf.evaluation.outcomes import PER_IMAGE, load_outcome, save_outcome
+from wca_tf.evaluation.record import Evaluation
 
 HOSTILE = '<script>alert("1")</script>|x'
 
@@ -98,6 +99,17 @@ def test_the_gain_over_the_first_net_is_paired_over_the_images(reports):
     assert other.gain["high"] - other.gain["value"] == pytest.approx(half, rel=1e-3)
     same = compare_evaluations([reports["plain"], copied(reports["plain"], "again")])[0].rows[1].gain
     assert same["value"] == 0 and same["high"] == -same["low"] > 0
+
+
+def test_files_of_evaluations_are_compared_as_their_directories(reports, tmp_path):
+    paths = [tmp_path / "plain.zip", tmp_path / "other.zip"]
+    for path, name in zip(paths, ("plain", "other"), strict=True):
+        Evaluation.read(reports[name]).save(path)
+    ours, theirs = (as_json(compare_evaluations(each)) for each in (paths, [reports["plain"], reports["other"]]))
+    for group in (*ours, *theirs):
+        for row in group["rows"]:
+            row.pop("report")
+    assert ours == theirs
 
 
 def copied(report, name):

@@ -25,7 +25,7 @@ def packed(evaluation, tmp_path_factory):
 
 def test_a_packed_evaluation_has_the_same_numbers_of_each_image(evaluation, packed):
     again = Evaluation.read(packed)
-    assert again.directory is None
+    assert again.directory == packed
     of_the_machine = dict.fromkeys(("model_dir", "modules", "training"))
     assert {**again.results, **of_the_machine} == {**evaluation.results, **of_the_machine}
     for name in ("fgsm", "margin:steps=2"):

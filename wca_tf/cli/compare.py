@@ -21,7 +21,7 @@ def main() -> None:
     if not paths:
         raise InputError("expected --evaluations=DIR,DIR: report directories of bin/evaluate")
     for path in paths:
-        if not (path / "evaluation.json").is_file() and not (path / "results.json").is_file():
+        if not path.is_file() and not any((path / name).is_file() for name in ("evaluation.json", "results.json")):
             raise InputError(
                 f"expected a report directory of bin/evaluate, received {path}, which has no evaluation.json"
             )
@@ -35,7 +35,7 @@ def main() -> None:
 
 def console() -> None:
     """Run bin/compare, or wca-compare."""
-    flags.DEFINE_list("evaluations", [], "report directories of bin/evaluate, separated by commas")
+    flags.DEFINE_list("evaluations", [], "report directories of bin/evaluate, or files of Evaluation.save, separated by commas")
     flags.DEFINE_string("report_dir", "", "where the table and the page go")
     for name in ("evaluations", "report_dir"):
         show_in_help(name)

@@ -24,13 +24,14 @@ class Comparison(list[Group]):
 
 
 def compare_evaluations(evaluations: Sequence[str | Path], report_dir: str | Path | None = None) -> Comparison:
-    """Compare the nets of several report directories.
+    """Compare the nets of several evaluations.
 
     Nets are in one group only if they met the same images, at the same radius. The worst case of a group is over the
     attacks that all its nets met with the same options; the group's notes name the other attacks.
 
     Args:
-        evaluations: report directories, as `bin/evaluate --report_dir` or `wca_tf.evaluate` leaves them.
+        evaluations: report directories, as `bin/evaluate --report_dir` or `wca_tf.evaluate` leaves them, or files of
+            `Evaluation.save`.
         report_dir: directory for comparison.html, comparison.md and comparison.json; `None` to write no files.
 
     Raises:

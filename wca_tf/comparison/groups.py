@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         net: the name of the net in the comparison.
-        report: the directory of its evaluation.
+        report: the directory or the file of its evaluation.
         clean: the expected accuracy on clean images.
         one_draw: the accuracy by one draw of the noise, under each attack that all nets met, by name; under
             `AUTHORS_OWN` that of the authors of this net's defence, where it was run.
@@ -93,7 +93,7 @@ class Group:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read a report directory; raise InputError when it is absent, broken, unfinished or of another version."""
+    """Read a report directory, or a file of `Evaluation.save`; raise InputError when it is absent, broken, unfinished or of another version."""
     evaluation = Evaluation.read(path)
     try:
         name = _name(evaluation)
@@ -245,7 +245,7 @@ def _worst_case(evaluation: Evaluation, radius: Radius, attacks: list[dict[str, 
 
 
 def _path(evaluation: Evaluation) -> Path:
-    """Return the directory of an evaluation that was read."""
+    """Return the directory or the file of an evaluation that was read."""
     return evaluation.directory or Path()
 
 

@@ -40,7 +40,7 @@ class Evaluation(Mapping[str, Any]):
         described: the contents of evaluation.json.
         outcomes: the outcome of the clean images, then of each attack at each radius.
         measured: the records of measures, by name.
-        directory: the report directory; `None` for an evaluation that keeps no files.
+        directory: the report directory, or the file, that it was read from; `None` for an evaluation in memory alone.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Evaluation(Mapping[str, Any]):
         try:
             with unpacked(path) as folder:
                 found = cls.read(folder)
-            found.directory = None
+            found.directory = path
             repr(found)
         except Exception as error:  # broken contents raise anything
             raise InputError(f"expected an evaluation in one file, {path}: {one_line(error)}") from None
