@@ -3,19 +3,13 @@
 from typing import Any
 
 FEW_IMAGES = 100  # of parts that cost more
-WHOLE = (
-    "few",
-    "pixels",
-    "wide",
-    "certified",
-    "checklist",
-)  # parts that take all images at --scale=paper, fewer at --scale=small
+# Parts that take all images at --scale=paper, fewer at --scale=small.
+WHOLE = ("few", "pixels", "wide", "certified", "checklist")
 
 # A part of a net's evaluation: the options that differ from those of "judged".
 PARTS: dict[str, dict[str, Any]] = {
     "judged": {},
     "protocol": {"noise_off": False},  # the paper's attacks, at many radii or with many numbers of draws
-    "known_draws": {"noise_off": False, "known_draws": True},
     "checklist": {"noise_off": False, "checklist": True},
     "validation": {"noise_off": False, "split": "validation"},
     "one_draw_gradient": {"noise_off": False, "eot_samples": 1},  # E1

@@ -76,7 +76,7 @@ class Evidence:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another run may have added lines
             self.trainings.update({**self._lines(), line["net"]: line})
             lines = [json.dumps(self.trainings[name]) for name in sorted(self.trainings)]
-            _write(self.folder / "trainings.jsonl", "\n".join(lines) + "\n")
+            write_text(self.folder / "trainings.jsonl", "\n".join(lines) + "\n")
 
     def evaluation(self, net: Net, part: str) -> wca_tf.Evaluation | None:
         """Return a part of a net's evaluation; `None` where it has none, or where it is of other weights."""
@@ -105,7 +105,7 @@ class Evidence:
     def add_own(self, name: str, numbers: Any, net: Net | None = None) -> None:
         """Write the numbers of an experiment of its own."""
         contents = {"model": self._digest(net), "numbers": numbers}
-        _write(self._own_path(name, net), json.dumps(contents, allow_nan=False) + "\n")
+        write_text(self._own_path(name, net), json.dumps(contents, allow_nan=False) + "\n")
 
     def _own_path(self, name: str, net: Net | None) -> Path:
         return self.folder / "own" / (f"{name}-{net.name(self.scale)}.json" if net else f"{name}.json")
@@ -146,8 +146,11 @@ def _read(path: Path) -> wca_tf.Evaluation | None:
 def _measures(evaluation: wca_tf.Evaluation, part: str, certified: str) -> set[str]:
     """Return the names of the measures that a part needs; those of the noise are not of a net without it."""
     options, noisy = PARTS[part], evaluation.described["has_noise"]
-    asked = {"noise_off": noisy and options.get("noise_off", True), "known_draws": noisy and "known_draws" in options}
-    asked |= {"checklist": "checklist" in options, "certificates": bool(certified)}
+    asked = {
+        "noise_off": noisy and options.get("noise_off", True),
+        "checklist": "checklist" in options,
+        "certificates": bool(certified),
+    }
     return {name for name, is_asked in asked.items() if is_asked}
 
 
@@ -177,7 +180,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")

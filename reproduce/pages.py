@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import wca_tf
 from reproduce.budgets import ATTACKS
 from reproduce.charts import STYLE
 from reproduce.engine import duration
+from reproduce.evidence import write_text
 from reproduce.nets import Net, papers_settings
 from reproduce.tables import Cell, Filled
 from wca_tf import TrainConfig
@@ -23,7 +25,6 @@ FLAGS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "bac
 
 def write_page(name: str, what: str, command: str, tables: Sequence[Filled], directory: Path) -> None:
     """Write NAME.md and its charts, NAME.svg and NAME_2.svg and so on, into a directory."""
-    directory.mkdir(parents=True, exist_ok=True)
     lines = [f"# {tables[0].table.title}", "", f"{what} {LEGEND}", ""]
     pictures = 0
     for place, filled in enumerate(tables):
@@ -33,16 +34,18 @@ def write_page(name: str, what: str, command: str, tables: Sequence[Filled], dir
             pictures += 1
             picture = f"{name}.svg" if pictures == 1 else f"{name}_{pictures}.svg"
             with matplotlib.rc_context(STYLE):
-                draw(filled).savefig(directory / picture, metadata={"Date": None})
+                drawn = io.StringIO()
+                draw(filled).savefig(drawn, format="svg", metadata={"Date": None})
+            write_text(directory / picture, drawn.getvalue())
             lines += [f"[![{filled.table.title}]({picture})]({picture})", ""]
         lines += [*markdown(filled), "", *(f"- {note}" for note in (*filled.table.notes, *notes(filled))), ""]
-    (directory / f"{name}.md").write_text("\n".join([*lines, "```", command, "```", ""]))
+    write_text(directory / f"{name}.md", "\n".join([*lines, "```", command, "```", ""]))
 
 
 def write_index(titles: Mapping[str, str], directory: Path) -> None:
     """Write the list of pages, {name: title}, which the index of the results includes."""
     lines = [f"- [{title}]({page}.md)." for page, title in titles.items()]
-    (directory / "pages.md").write_text("\n".join([*lines, ""]))
+    write_text(directory / "pages.md", "\n".join([*lines, ""]))
 
 
 def markdown(filled: Filled) -> list[str]:

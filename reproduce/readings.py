@@ -93,16 +93,6 @@ def majority(attacks: Sequence[str] = STRONG, name: str = "majority vote", **opt
     return Reading(name, lambda site: Cell.of(site.worst().majority_accuracy()), tuple(attacks), **options)
 
 
-def known_draw(name: str = "draw known", **options: Any) -> Reading:
-    """Read the accuracy under an attack that knows the draw which answers."""
-
-    def cell(site: Site) -> Cell:
-        found = site.evaluation.results.get("known_draws")
-        return Cell.of(found["accuracy"]) if found and found["accuracy"] else Cell(text="–")
-
-    return Reading(name, cell, ("fgsm",), part="known_draws", **options)
-
-
 def zero_gradients(attack: str = "", name: str = "useless gradients", **options: Any) -> Reading:
     """Read the share of images where float32 loses the label's term of the attack's loss in every draw."""
     return Reading(name, lambda site: Cell(_row(site)["no_useful_gradient_share"]), _given(attack), **options)

@@ -35,7 +35,7 @@ def main() -> None:
 
 def console() -> None:
     """Run bin/compare, or wca-compare."""
-    flags.DEFINE_list("evaluations", [], "report directories of bin/evaluate, or files of Evaluation.save, separated by commas")
+    flags.DEFINE_list("evaluations", [], "report directories, or files of Evaluation.save, separated by commas")
     flags.DEFINE_string("report_dir", "", "where the table and the page go")
     for name in ("evaluations", "report_dir"):
         show_in_help(name)

@@ -93,7 +93,11 @@ class Group:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read a report directory, or a file of `Evaluation.save`; raise InputError when it is absent, broken, unfinished or of another version."""
+    """Read a report directory, or a file of `Evaluation.save`.
+
+    Raises:
+        InputError: it is absent, broken, unfinished or of another version.
+    """
     evaluation = Evaluation.read(path)
     try:
         name = _name(evaluation)
