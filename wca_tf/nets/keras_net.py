@@ -17,6 +17,7 @@ from wca_tf.nets.answers import PROBE_TOLERANCE, check_answers, mark_checked, pr
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.gaussian_head import recorded_calls
 from wca_tf.nets.headed_net import HeadedNet, headed_net
+from wca_tf.nets.keras_checks import check_model, image_shape_of
 from wca_tf.nets.noise import noise_layers_of
 from wca_tf.nets.outputs import Outputs
 from wca_tf.nets.pixel_range import UNIT, PixelRange, better_range, check_range
@@ -55,7 +56,7 @@ class KerasNet:
         self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
         self._range_note, self._range_is_known = "", pixel_range is not None
         self._sums_when_sure: list[float] | None = None  # of the weights
-        self.image_shape = _image_shape(model.backbone if self.own else model, image_shape)
+        self.image_shape = image_shape_of(model.backbone if self.own else model, image_shape)
         self.images = probe_images(self.image_shape)
         explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []
         random = {layer.name: isinstance(layer, RandomStream) for layer in _random_layers(model)}
@@ -247,26 +248,6 @@ class KerasNet:
         return any((stream.numpy() != old).any() for stream, old in zip(self._streams(), before, strict=True))
 
 
-def check_model(model: Any) -> None:
-    """Raise InputError unless this is a Keras model with one input, or a function, in the framework of this package."""
-    if keras.config.backend() != "tensorflow":
-        received = keras.config.backend()
-        raise InputError(f"set KERAS_BACKEND=tensorflow before importing keras: received {received}")
-    kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    if not isinstance(model, keras.Model):
-        if kind.split(".")[0] in ("torch", "tf_keras", "jax", "flax") or not callable(model):
-            raise InputError(f"expected a Keras 3 model, a function of images or a target, received {kind}")
-        return
-    if (count := len(getattr(model, "inputs", None) or [None])) != 1:
-        raise InputError(f"expected a net with one input, received one with {count}")
-    inputs = getattr(model, "inputs", None)
-    if inputs and not keras.backend.is_float_dtype(inputs[0].dtype):  # Keras would round images in [0, 1]
-        raise InputError(
-            f"expected a net of float images, received one that takes {inputs[0].dtype}, through which no gradient "
-            "passes: build it with a float input"
-        )
-
-
 def _chosen(outputs: Any, net: KerasNet) -> Any:
     """Return the output that the user has chosen, or the only one."""
     named = outputs if isinstance(outputs, dict) else None
@@ -298,33 +279,3 @@ def _random_layers(model: Any) -> list[Any]:
         and not isinstance(layer, keras.Model)
         and getattr(layer, "rate", 1) != 0
     ]
-
-
-def _is_channels_first(model: Any) -> bool:
-    layers = all_layers(model) if isinstance(model, keras.Model) else []
-    return any(getattr(layer, "data_format", None) == "channels_first" for layer in layers)
-
-
-def _image_shape(model: Any, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return (H, W, channels) of the images that a net takes; `given` where it takes any size."""
-    known = tuple(getattr(model, "input_shape", None) or (None,) * 4)[1:]
-    shape = known if given is None else tuple(given)
-    if len(known) == 2:  # a net of grey images [B, H, W]
-        known, shape = (*known, 1), shape if len(shape) == 3 else (*shape, 1)
-    if given is None and None in shape:
-        raise InputError("expected image_shape=(H, W, channels) for a net that takes images of any size")
-    turned = len(known) == 3 and None not in known and known[0] < min(known[1:]) and _is_channels_first(model)
-    fits = len(known) == len(shape) == 3 and all(k in (None, s) for k, s in zip(known, shape, strict=True))
-    if turned or not fits:
-        advice = ""
-        if len(known) == 1 and known[0]:
-            advice = ": put keras.layers.Flatten() before it"
-        elif turned or (len(known) == 3 and sorted(map(str, known)) == sorted(map(str, shape))):
-            advice = (
-                ": channels_first? Put keras.layers.Permute((3, 1, 2)) before it, and give images with channels last"
-            )
-        wanted = "" if turned else f", {shape}"
-        raise InputError(
-            f"expected a net that takes images [B, H, W, channels]{wanted}; received one that takes {known}{advice}"
-        )
-    return shape
