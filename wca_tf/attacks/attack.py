@@ -28,8 +28,7 @@ from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import passes_per_image, sharded_graph
 from wca_tf.nets.judge import judge
 from wca_tf.nets.passes import Passes, passes_so_far
-from wca_tf.nets.sampled_target import SampledTarget
-from wca_tf.nets.targets import GaussianLogitsTarget, Target
+from wca_tf.nets.targets import AnyTarget, Target
 
 EPSILON = 8 / 255
 BOUND = "an image is lost when its P(correct) is at most this"  # the meaning of an option of several attacks
@@ -190,7 +189,7 @@ class Attack(abc.ABC):
             raise NonFiniteError(message) from None
         self.check_reach(adversarial, images, radius)
         passes = Passes(math.nan, math.nan)
-        if isinstance(target, GaussianLogitsTarget | SampledTarget):
+        if isinstance(target, AnyTarget):
             passes = passes_per_image(target, len(images), passes_so_far().since(before))
         return Perturbed(adversarial, {name: values.numpy() for name, values in extras.items()}, passes)
 
