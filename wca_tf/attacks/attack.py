@@ -18,7 +18,7 @@ from wca_tf.attacks.checks import as_attackable, check_inputs, check_result, che
 from wca_tf.attacks.gradients import CleanGradient, clean_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.radii import NORMS, single_radius
-from wca_tf.core.errors import NonFiniteError
+from wca_tf.core.errors import InputError, NonFiniteError, error_itself
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import check_declared, check_options, option, options_of, parse_options, spell
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
@@ -187,6 +187,8 @@ class Attack(abc.ABC):
                 raise
             message = "expected finite gradients and logits, received NaN or Inf: the net overflows"
             raise NonFiniteError(message) from None
+        except InputError as error:  # of a net that is made of the target, and has no gradient either
+            raise error_itself(error) from None
         self.check_reach(adversarial, images, radius)
         passes = Passes(math.nan, math.nan)
         if isinstance(target, AnyTarget):

@@ -16,7 +16,7 @@ from wca_tf.defences.none import Undefended
 class RandomEnsemble(Defence):
     """Several nets without noise, trained side by side; one of them, picked at random, answers each image."""
 
-    source = "Pinot et al., ICML 2020 (randomised classifiers); judged as by Dbouk & Shanbhag, ICML 2022"
+    source = "Dbouk & Shanbhag, ICML 2022, who attack such nets"
     protocol = "arc"
 
     members: int = option(4, "K, the number of nets; each begins from weights of its own", minimum=2, maximum=32)
