@@ -7,6 +7,7 @@ the nearest boundary of one net after another, and keeps a move unless more of t
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from wca_tf.attacks.attack import BallAttack
@@ -64,6 +65,7 @@ class ARC(BallAttack):
         def within(change: tf.Tensor) -> tf.Tensor:
             return tf.clip_by_value(batch.images + ball.project(change, epsilon), 0.0, 1.0)
 
+        @functools.partial(tf.function, jit_compile=False)  # traced once: each of K nets has its moves judged by all K
         def p_correct(images: tf.Tensor) -> tf.Tensor:
             return score_images(target, target.features(images), batch, make_seed(0), draws).p_correct
 

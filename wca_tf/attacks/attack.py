@@ -187,8 +187,10 @@ class Attack(abc.ABC):
                 raise
             message = "expected finite gradients and logits, received NaN or Inf: the net overflows"
             raise NonFiniteError(message) from None
-        except InputError as error:  # of a net that is made of the target, and has no gradient either
-            raise error_itself(error) from None
+        except Exception as error:  # AutoGraph raises others, such as for a net without a gradient, made of another net
+            if isinstance(first := error_itself(error), InputError):
+                raise first from None
+            raise
         self.check_reach(adversarial, images, radius)
         passes = Passes(math.nan, math.nan)
         if isinstance(target, AnyTarget):
