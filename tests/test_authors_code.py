@@ -1,7 +1,7 @@
-"""The paper's rivals against their authors' own layers, with the same random numbers.
+"""The paper's rivals against their authors' own layers, with the same random numbers; and ARC, an attack.
 
 AUTHORS_CODE_DIR names a folder with clones of the authors' repositories, under any names: BayesianDefense (RSE,
-Adv-BNN), CVPR_2019_PNI, Learn2Perturb, A2SNN at commit 7251405 (SE-SNN) and Constrained_Random_Adv (CTRW).
+Adv-BNN), CVPR_2019_PNI, Learn2Perturb, A2SNN at commit 7251405 (SE-SNN), Constrained_Random_Adv (CTRW), and ARC.
 """
 
 import contextlib
@@ -15,13 +15,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from wca_tf.attacks import parse_attack
 from wca_tf.core.seeds import make_seed
 from wca_tf.defences import NetRequest, parse_defence
 from wca_tf.defences.adv_bnn.layers import BayesianAffine, BayesianConvolution, BayesianDense
 from wca_tf.defences.ctrw.net import RaisedToMinimum, RandomPixelWeights
 from wca_tf.defences.l2p.net import LearnedActivationNoise
 from wca_tf.defences.pni.layers import ProportionalConvolution, ProportionalDense
+from wca_tf.nets.mixture_target import MixtureTarget
 from wca_tf.nets.noise import ActivationNoise, Draws, drawing
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 pytestmark = [
     pytest.mark.slow,
@@ -259,3 +262,61 @@ def test_the_head_of_se_snn_is_the_authors(torch, monkeypatch):
     logits, deviation = ours.forward(tf.constant(images), seed)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     np.testing.assert_allclose(deviation, theirs.dist.scale.detach().numpy(), atol=1e-6)
+
+
+# ARC
+
+
+def random_nets(classes):
+    """Three nets of tanh on images [3, 3, 3], as (inner [27, 12], bias [12], outer [12, C])."""
+    made = [np.random.default_rng(seed) for seed in range(3)]
+    return [
+        (1.5 * each.standard_normal((27, 12)), 0.3 * each.standard_normal(12), each.standard_normal((12, classes)))
+        for each in made
+    ]
+
+
+def as_target(inner, bias, outer):
+    inner, bias, outer = (tf.constant(values, tf.float32) for values in (inner, bias, outer))
+    flat = [-1, inner.shape[0]]
+    return GaussianLogitsTarget(
+        lambda images: tf.tanh((tf.reshape(images, flat) - 0.5) @ inner + bias) @ outer,
+        tf.identity,
+        tf.zeros([outer.shape[1], 1]),
+    )
+
+
+def as_torch(torch, inner, bias, outer):
+    inner, bias, outer = (torch.tensor(values, dtype=torch.float32) for values in (inner, bias, outer))
+    return lambda images: torch.tanh((images.permute(0, 2, 3, 1).flatten(1) - 0.5) @ inner + bias) @ outer
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize(("norm", "theirs", "epsilon"), [("linf", "l_inf", 0.1), ("l2", "l_2", 0.4)])
+def test_arc_makes_the_images_of_its_authors_code(torch, monkeypatch, norm, theirs, epsilon, classes, share):
+    """Their repository ARC, without its random start. Weights that differ: equal ones have no order."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    monkeypatch.setattr(np, "infty", np.inf, raising=False)  # of NumPy 1
+    nets, weights = random_nets(classes), [0.4, 0.35, 0.25]
+    images = np.random.default_rng(9).random((100, 3, 3, 3), np.float32)
+    target = MixtureTarget([as_target(*net) for net in nets], weights)
+    labels = np.argmax(sum(net.features(images) for net in target.members), axis=1)
+    attack = parse_attack(f"arc:norm={norm}:relative_step_size={share}")
+    mine = attack.run(target, tf.constant(images), labels, epsilon, np.arange(100), 0).images.numpy()
+    with authors_module(torch, "ARC/attack.py") as code:
+        change = code.attack_arc(
+            [as_torch(torch, *net) for net in nets],
+            torch.tensor(images).permute(0, 3, 1, 2).contiguous(),
+            torch.tensor(labels),
+            epsilon,
+            np.array(weights),
+            attack.steps,
+            share * epsilon,
+            theirs,
+            classes,
+            normalize=lambda pixels: pixels,
+            rand_init=False,
+        )
+    differ = np.abs(images + change.permute(0, 2, 3, 1).numpy() - mine).max(axis=(1, 2, 3)) > 1e-4
+    assert differ.sum() <= 1, "of 100: a move that leaves as many right within rounding"

@@ -165,6 +165,19 @@ def test_a_net_without_a_pullback_meets_attacks_without_gradients_alone():
         assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("net", [numpy_cnn, pytest.param(lambda: numpy_cnn(per_image), marks=pytest.mark.slow)])
+def test_what_needs_a_gradient_is_refused_in_one_line_without_a_pullback(net):
+    without = changed(net(), pullback=None)
+    asked = {"attacks": "square:queries=2", "epsilons": RADIUS, "eot_samples": 2}
+    with pytest.raises(InputError, match="the checklist expects a net with a gradient.* without a pullback") as raised:
+        wca_tf.evaluate(without, *few(60), **asked, checklist=True)
+    assert "\n" not in str(raised.value)
+    made_of_it = adapt(without, SHAPE).with_fixed_draw(tf.constant([0, 0]))  # it no longer says that it has no gradient
+    with pytest.raises(InputError, match="no pullback") as raised:
+        wca_tf.parse_attack("pgd:steps=2").run(made_of_it, tf.constant(few(3)[0]), few(3)[1], RADIUS, np.arange(3), 0)
+    assert "\n" not in str(raised.value)
+
+
 # The checks on the probe
 
 

@@ -29,6 +29,7 @@ from .nets.backbones.layer_factory import LayerFactory
 from .nets.bottleneck_net import BottleneckNet
 from .nets.classifier import StochasticClassifier
 from .nets.function_net import FunctionNet
+from .nets.mixture_net import MixtureNet
 from .nets.model_files import load_model
 from .nets.noisy_net import NoisyNet
 from .nets.sampled_target import SampledTarget
@@ -60,6 +61,7 @@ __all__ = [
     "IsotropicNoise",
     "LayerFactory",
     "Measure",
+    "MixtureNet",
     "ModelDirectory",
     "NetRequest",
     "NoisyNet",

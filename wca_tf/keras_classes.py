@@ -8,6 +8,7 @@ import wca_tf.defences.adv_bnn.net
 import wca_tf.defences.ctrw.net
 import wca_tf.defences.l2p.net
 import wca_tf.defences.pni.layers
+import wca_tf.defences.random_ensemble.net
 import wca_tf.defences.rfd.net
 import wca_tf.defences.se_snn.net
 import wca_tf.defences.smoothing.net

@@ -18,7 +18,7 @@ from wca_tf.attacks.checks import as_attackable, check_inputs, check_result, che
 from wca_tf.attacks.gradients import CleanGradient, clean_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.radii import NORMS, single_radius
-from wca_tf.core.errors import NonFiniteError
+from wca_tf.core.errors import InputError, NonFiniteError, error_itself
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import check_declared, check_options, option, options_of, parse_options, spell
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
@@ -28,8 +28,7 @@ from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import passes_per_image, sharded_graph
 from wca_tf.nets.judge import judge
 from wca_tf.nets.passes import Passes, passes_so_far
-from wca_tf.nets.sampled_target import SampledTarget
-from wca_tf.nets.targets import GaussianLogitsTarget, Target
+from wca_tf.nets.targets import AnyTarget, Target
 
 EPSILON = 8 / 255
 BOUND = "an image is lost when its P(correct) is at most this"  # the meaning of an option of several attacks
@@ -188,9 +187,13 @@ class Attack(abc.ABC):
                 raise
             message = "expected finite gradients and logits, received NaN or Inf: the net overflows"
             raise NonFiniteError(message) from None
+        except Exception as error:  # AutoGraph raises others, such as for a net without a gradient, made of another net
+            if isinstance(first := error_itself(error), InputError):
+                raise first from None
+            raise
         self.check_reach(adversarial, images, radius)
         passes = Passes(math.nan, math.nan)
-        if isinstance(target, GaussianLogitsTarget | SampledTarget):
+        if isinstance(target, AnyTarget):
             passes = passes_per_image(target, len(images), passes_so_far().since(before))
         return Perturbed(adversarial, {name: values.numpy() for name, values in extras.items()}, passes)
 

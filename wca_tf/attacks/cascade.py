@@ -19,6 +19,7 @@ from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.batch import Batch, per_image, replace_rows
+from wca_tf.nets.mixture_target import mean_of_draws
 from wca_tf.nets.passes import announce
 from wca_tf.nets.targets import Target, active_rows, has_noise, is_gaussian
 
@@ -306,7 +307,7 @@ def likeliest_other_classes(target: Target, batch: Batch, seed: tf.Tensor) -> tf
     if is_gaussian(target):
         logits = target.noise_free_logits(features)
     else:
-        logits = tf.reduce_mean(target.logits(features, seed, RANKING_DRAWS, batch.indices), axis=0)
+        logits = mean_of_draws(target, target.logits(features, seed, RANKING_DRAWS, batch.indices))
     is_label = tf.one_hot(batch.labels, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     order = tf.argsort(tf.where(is_label, -tf.constant(math.inf, logits.dtype), logits), direction="DESCENDING")
     return tf.cast(order[:, :-1], tf.int64)

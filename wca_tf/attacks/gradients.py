@@ -15,6 +15,7 @@ from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.nets.batch import Batch, replace_rows
 from wca_tf.nets.graphs import sharded_graph
+from wca_tf.nets.mixture_target import MixtureTarget
 from wca_tf.nets.sampled_target import PARALLEL_PARTS
 from wca_tf.nets.targets import CHEAP_DRAWS, Target
 
@@ -84,7 +85,8 @@ def expected_gradient(
     The draws are applied to the features, so that noise in the head costs one pass for any number of draws. Where draws
     cost passes, they are made in parts of `draws_per_pass`, and the gradients of the parts are averaged. A gradient
     goes back through the net in units of its own size, as layers in float16 would lose a small one. These units are
-    powers of two, exact in float32.
+    powers of two, exact in float32. The members of a mixture have their turns one after the other, each with the memory
+    of one net.
 
     Args:
         target: the net.
@@ -97,6 +99,9 @@ def expected_gradient(
             unperturbed images. The size of a draw's margin there is the draw's unit, throughout the search.
         sharpness: for the bounded margin alone: the unit is divided by it.
     """
+    if isinstance(target, MixtureTarget):
+        options: Any = {"objective": objective, "draws": draws, "start": start, "sharpness": sharpness}
+        return _over_members(target, lambda member: expected_gradient(member, images, batch, seed, **options))
     indices = noise_indices(batch, draws)
     if objective == "bounded":
         start_features = target.features(batch.images if start is None else start)
@@ -115,7 +120,7 @@ def expected_gradient(
             values = OBJECTIVES[objective](target, features, logits, judged)
         unit = _power_of_two(tf.reduce_max(tf.abs(inner.gradient(values, logits, unconnected_gradients=ZERO)), (0, 2)))
         in_units = inner.gradient(values, features, 1 / unit, unconnected_gradients=ZERO)
-        return values, _times(unit, in_units), *score_logits(logits, batch)
+        return values, _times(unit, in_units), *score_logits(target, logits, batch)
 
     values, feature_gradient, p_correct, margin = mean_over_draws(part, target, draws)
     gradient = feature_gradient
@@ -125,6 +130,17 @@ def expected_gradient(
         gradient = _times(unit, outer.gradient(features, images, in_units, unconnected_gradients=ZERO))
     gradient = tf.debugging.check_numerics(gradient, "the attack's gradient")
     return ValueAndGradient(values, gradient, features, Score(round_to_count(p_correct, draws), margin))
+
+
+def _over_members(target: MixtureTarget, of_member: Callable[[Target], ValueAndGradient]) -> ValueAndGradient:
+    """Return the sum of α_k times the results of `of_member` for member k, made one after the other."""
+    found: list[ValueAndGradient] = []
+    for member in target.members:
+        with tf.control_dependencies([each.gradient for each in found[-1:]]):
+            found.append(of_member(member))
+    values, gradients, features, scores = zip(*found, strict=True)
+    score = Score(*(target.weighted(each) for each in zip(*scores, strict=True)))
+    return ValueAndGradient(target.weighted(values), target.weighted(gradients), features, score)
 
 
 def noise_indices(batch: Batch, draws: int) -> tf.Tensor | None:
@@ -155,10 +171,10 @@ def score_images(target: Target, features: tf.Tensor, batch: Batch, seed: tf.Ten
     indices = noise_indices(batch, draws)
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return score_logits(target.logits(features, seed, draws, indices), batch)
+        return score_logits(target, target.logits(features, seed, draws, indices), batch)
 
     p_correct, margin = mean_over_draws(part, target, draws)
-    return Score(round_to_count(p_correct, draws), margin)
+    return Score(p_correct if isinstance(target, MixtureTarget) else round_to_count(p_correct, draws), margin)
 
 
 def round_to_count(share: tf.Tensor, draws: int) -> tf.Tensor:

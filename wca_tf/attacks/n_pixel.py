@@ -14,6 +14,7 @@ from wca_tf.core.lazily import tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in
 from wca_tf.nets.batch import Batch, per_image
+from wca_tf.nets.mixture_target import mean_of_draws
 from wca_tf.nets.targets import Target, active_rows
 
 # Candidate images in memory at a time.
@@ -108,8 +109,8 @@ def _outcome(
 
     def part(target: Target, draws: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         logits = target.logits(features, seed, draws, indices)
-        p_correct, margin = score_logits(logits, batch)
-        return margin if attack.objective == "margin" else _energy(logits, batch), p_correct
+        p_correct, margin = score_logits(target, logits, batch)
+        return margin if attack.objective == "margin" else _energy(target, logits, batch), p_correct
 
     energy, p_correct = mean_over_draws(part, target, attack.eot_samples)
     solved = (p_correct <= attack.stop_at) & (attack.objective != "margin")
@@ -119,11 +120,11 @@ def _outcome(
     return energy, solved
 
 
-def _energy(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+def _energy(target: Target, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """Return P(label) [R], or 1 − P(target), by softmax, averaged over the draws of logits [S, R, C]."""
     classes = batch.labels if batch.targets is None else batch.targets
     chosen = tf.one_hot(classes, logits.shape[-1])
-    probability = tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(logits) * chosen, axis=-1), axis=0)
+    probability = mean_of_draws(target, tf.reduce_sum(tf.nn.softmax(logits) * chosen, axis=-1))
     return probability if batch.targets is None else 1 - probability
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from wca_tf.attacks.arc import ARC
 from wca_tf.attacks.attack import Attack
 from wca_tf.attacks.auto_pgd import AutoPGD
 from wca_tf.attacks.carlini_wagner import CarliniWagner
@@ -94,6 +95,7 @@ ATTACKS: dict[str, NamedAttack] = {
         ADAPTIVE,
         {"eot_samples": DRAWS_THAT_COST},
     ),
+    "arc": NamedAttack(ARC, "from net to net of a random ensemble", "Dbouk & Shanbhag, ICML 2022", OTHER),
     "single_draw": NamedAttack(
         SingleDraw, "PGD on one draw; other draws judge: shows what that overstates", "Ma et al., NeurIPS 2023", OTHER
     ),

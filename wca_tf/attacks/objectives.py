@@ -19,6 +19,7 @@ from wca_tf.gaussian import margins
 from wca_tf.gaussian.log_error import log_error_probability
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.function_net import NO_GRADIENT
+from wca_tf.nets.mixture_target import mean_of_draws
 from wca_tf.nets.targets import GaussianLogitsTarget, Target, has_gradient, is_gaussian
 
 # Objectives need targets of different types: `check_objective` says which target has which objective.
@@ -32,7 +33,7 @@ def expected_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tenso
     """Return the mean over draws of the cross-entropy: the paper's Expectation over Transformation (section 4.1)."""
     sign, classes = _goal(batch)
     repeated = tf.repeat(classes[tf.newaxis], tf.shape(logits)[0], axis=0)
-    return sign * tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits), axis=0)
+    return sign * mean_of_draws(target, tf.nn.sparse_softmax_cross_entropy_with_logits(repeated, logits))
 
 
 def exact_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -45,13 +46,13 @@ def exact_cross_entropy(target: Target, features: tf.Tensor, logits: tf.Tensor, 
     is_class = tf.one_hot(classes, logits.shape[-1], on_value=True, off_value=False, dtype=tf.bool)
     own = tf.reduce_sum(tf.where(is_class, logits, 0.0), axis=-1, keepdims=True)
     others = tf.where(is_class, -math.inf, logits - own)
-    return sign * tf.reduce_mean(tf.nn.softplus(tf.reduce_logsumexp(others, axis=-1)), axis=0)
+    return sign * mean_of_draws(target, tf.nn.softplus(tf.reduce_logsumexp(others, axis=-1)))
 
 
 def negative_expected_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
     """Return −mean over draws of min_j (h_y − h_j): the difference of logits of Carlini & Wagner, under EoT."""
     sign, classes = _goal(batch)
-    return -sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)
+    return -sign * mean_of_draws(target, margins.margin(logits, classes))
 
 
 def bounded_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -63,7 +64,7 @@ def bounded_margin(target: Target, features: tf.Tensor, logits: tf.Tensor, batch
     sign, classes = _goal(batch)
     units = tf.transpose(batch.units)
     # σ of the negative keeps its gradient in float32 where the attack is far from its goal; 1 − σ would lose it.
-    return tf.reduce_mean(tf.sigmoid(-sign * margins.margin(logits, classes) / units), axis=0)
+    return mean_of_draws(target, tf.sigmoid(-sign * margins.margin(logits, classes) / units))
 
 
 def margin_units(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -107,7 +108,7 @@ def difference_of_logits_ratio(target: Target, features: tf.Tensor, logits: tf.T
         label = tf.reduce_sum(logits * tf.one_hot(batch.labels, logits.shape[-1]), axis=-1)
         difference, spread = label - wanted, ordered[..., 0] - (ordered[..., 2] + ordered[..., 3]) / 2
     # No sum: TensorFlow's graphs reorder `a - b + 1e-12`, and the 1e-12 is lost.
-    return -tf.reduce_mean(difference / tf.maximum(spread, _SMALLEST_SPREAD), axis=0)
+    return -mean_of_draws(target, difference / tf.maximum(spread, _SMALLEST_SPREAD))
 
 
 def log_error(target: GaussianLogitsTarget, features: tf.Tensor, logits: tf.Tensor, batch: Batch) -> tf.Tensor:
@@ -157,13 +158,14 @@ def _goal(batch: Batch) -> tuple[float, tf.Tensor]:
     return (1.0, batch.labels) if batch.targets is None else (-1.0, batch.targets)
 
 
-def score_logits(logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+def score_logits(target: Target, logits: tf.Tensor, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (share of draws [B] where the attack fails, mean margin [B] by which it fails), from logits [S, B, C]."""
     logits = tf.debugging.check_numerics(logits, "the attack's logits")
     sign, classes = _goal(batch)
     is_class = tf.cast(tf.argmax(logits, axis=-1) == classes, tf.float32)
     p_fails = is_class if batch.targets is None else 1 - is_class
-    return tf.reduce_mean(p_fails, axis=0), sign * tf.reduce_mean(margins.margin(logits, classes), axis=0)
+    margin = mean_of_draws(target, margins.margin(logits, classes))
+    return mean_of_draws(target, p_fails), sign * margin
 
 
 def other_classes(labels: tf.Tensor, indices: tf.Tensor, num_classes: int, seed: tf.Tensor) -> tf.Tensor:

@@ -20,6 +20,7 @@ from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import option
 from wca_tf.core.seeds import fold_in, uniform_by_index
 from wca_tf.nets.batch import Batch, per_image, replace_rows
+from wca_tf.nets.mixture_target import members_of
 from wca_tf.nets.targets import Target, active_rows
 
 # The share of pixels is halved after each of these proposals of 10,000. The schedule scales with the number of queries.
@@ -86,11 +87,15 @@ def _logits(
 def _units(attack: Square, target: Target, start: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
     """Return the units of the bounded margin, [B, S]: the larger of those of the image and of the start.
 
-    Draws that are not met again have no units of their own: with `resample_noise` the result is their mean, [B, 1].
+    Draws that are not met again have no units of their own: with `resample_noise` each has the mean, in a mixture that
+    of its member, which is met again.
     """
     logits = (_logits(attack, target, target.features(images), batch, seed, 0) for images in (batch.images, start))
     units = tf.maximum(*(margin_units(each, batch) for each in logits)) / SHARPNESS
-    return tf.reduce_mean(units, axis=1, keepdims=True) if attack.resample_noise else units
+    if not attack.resample_noise:
+        return units
+    of_members = tf.reshape(units, [tf.shape(units)[0], len(members_of(target)), -1])
+    return tf.repeat(tf.reduce_mean(of_members, axis=2), tf.shape(of_members)[2], axis=1)
 
 
 def _score(attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed: tf.Tensor, query: tf.Tensor) -> Score:
@@ -101,7 +106,7 @@ def _score(attack: Square, target: Target, images: tf.Tensor, batch: Batch, seed
     draws = query if attack.resample_noise else tf.zeros_like(query)
     features = target.features(images)
     logits = _logits(attack, target, features, batch, seed, draws)
-    p_correct, _ = score_logits(logits, batch)
+    p_correct, _ = score_logits(target, logits, batch)
     seems_lost = p_correct <= attack.stop_at
     if tf.reduce_any(seems_lost):
         most = max(attack.eot_samples, target.cheap_draws)

@@ -29,6 +29,14 @@ class LostWorkerError(InputError):
     """Another process of the cluster is gone. Commands exit with 75 ("try again"), so that a launcher restarts them."""
 
 
+def error_itself(error: Exception) -> BaseException:
+    """Return the error that was raised first, where AutoGraph raised another with more lines in place of it."""
+    found: BaseException = error
+    while (inner := found.__context__) is not None and hasattr(inner, "ag_error_metadata"):
+        found = inner
+    return found
+
+
 def one_line(error: BaseException, most: int = 300) -> str:
     """Return an exception's message on one line, cut after `most` characters; " ..." marks a cut."""
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error))  # names of TensorFlow's nodes mean nothing to a user

@@ -24,7 +24,7 @@ def defence_names() -> tuple[str, ...]:
 
     Examples:
         >>> defence_names()
-        ('adv_bnn', 'ctrw', 'l2p', 'none', 'pni', 'rfd', 'rse', 'se_snn', 'smoothing', 'wca')
+        ('adv_bnn', 'ctrw', 'l2p', 'none', 'pni', 'random_ensemble', 'rfd', 'rse', 'se_snn', 'smoothing', 'wca')
     """
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in NOT_DEFENCES))
 

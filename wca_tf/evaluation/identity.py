@@ -13,6 +13,7 @@ from wca_tf.attacks.radii import Radius, as_radius
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.nets.foreign_net import ForeignNet
+from wca_tf.nets.mixture_net import AdaptedMixture, MixtureNet
 from wca_tf.nets.random_stream import STREAMS
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.runs.model_dir import ModelDirectory
@@ -59,7 +60,15 @@ def digest_of_net(model: keras.Model) -> str:
 
 
 def digest_of(model: Any, target: AnyTarget) -> str | None:
-    """Return the SHA-256 of a Keras model, or of a net of another framework; `None` where no weights are known."""
+    """Return the SHA-256 of a Keras model, of a net of another framework, or of a mixture's nets and their weights.
+
+    It is `None` where the weights of a net are not known.
+    """
+    if isinstance(model, MixtureNet):
+        targets = target.net.targets if isinstance(target.net, AdaptedMixture) else (target,)
+        every = [digest_of(net, own) for net, own in zip(model.nets, targets, strict=True)]
+        described = json.dumps([every, model.weights])
+        return hashlib.sha256(described.encode()).hexdigest() if all(every) else None
     if isinstance(model, keras.Model):
         return digest_of_net(model)
     return target.net.digest() if isinstance(target.net, ForeignNet) else None

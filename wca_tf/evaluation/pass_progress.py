@@ -19,6 +19,7 @@ from wca_tf.distribution.progress import progress_bar
 from wca_tf.distribution.replicas import in_multi_worker
 from wca_tf.nets import passes
 from wca_tf.nets.judge import ESTIMATING_DRAWS
+from wca_tf.nets.mixture_target import members_of
 from wca_tf.nets.targets import AnyTarget
 
 INTERVAL = 1.0  # seconds
@@ -62,7 +63,7 @@ class Work:
 def work_of(title: str, attack: Attack | None, nets: tuple[AnyTarget, AnyTarget], images: int, batch_size: int) -> Work:
     """Return the work of an attack on so many images; `nets` are the net that it attacks and the net that judges."""
     attacked, judging = nets
-    rest, turns = 1.0 if judging.cheap_draws else float(ESTIMATING_DRAWS), []
+    rest, turns = float(_draws(judging, ESTIMATING_DRAWS)), []
     if attack:
         rest *= 1 + attack.targeted  # the wanted class is judged too
         rest += 2 * _draws(attacked, attack.eot_samples) * bool(attack.gradient_objective)
@@ -98,7 +99,7 @@ def _passes(attack: Attack, target: AnyTarget) -> float:
 
 def _draws(target: AnyTarget, draws: int) -> int:
     """Return the passes that so many draws cost."""
-    return 1 if target.cheap_draws else draws
+    return sum(1 if member.cheap_draws else draws for _, member in members_of(target))
 
 
 def member_name(member: Stage) -> str:

@@ -19,6 +19,7 @@ from wca_tf.nets.foreign_net import ForeignNet
 from wca_tf.nets.function_net import FunctionNet
 from wca_tf.nets.jax_net import JaxNet, is_jax
 from wca_tf.nets.keras_net import KerasNet
+from wca_tf.nets.mixture_net import MixtureNet
 from wca_tf.nets.pixel_range import PixelRange
 from wca_tf.nets.targets import AnyTarget
 from wca_tf.nets.torch_net import TorchNet, is_torch
@@ -45,7 +46,8 @@ def adapt(
     Args:
         model: a Keras classifier; a function of TensorFlow: float32 images [B, H, W, channels] -> logits [B, C]; a
             PyTorch module, as `TorchNet` says; a JAX function of images, or of images and a key, as `JaxNet` says; or a
-            `FunctionNet`. A target is returned as it is, once it is checked.
+            `FunctionNet`; or a `MixtureNet`, whose nets get these options. A target is returned as it is, once it is
+            checked.
         image_shape: (H, W, channels); needed for all but a Keras model that takes images of one size.
         pixel_range: (low, high), the pixels that the model wants, where they are not from 0 to 1. Images for attacks
             are in [0, 1] all the same.
@@ -60,9 +62,24 @@ def adapt(
     if _is_target(model):
         check_target(model, tuple(image_shape or ()))
         return model
+    if isinstance(model, MixtureNet):
+        options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
+        return _adapt_mixture(model, image_shape, {key: value for key, value in options.items() if value is not None})
     if (foreign := _as_functions(model, image_shape, output, training)) is not None:
         return ForeignNet(foreign, tuple(image_shape or ()), pixel_range, outputs).target
     return KerasNet(model, image_shape, pixel_range, outputs, output, training).target
+
+
+def _adapt_mixture(mixture: MixtureNet, image_shape: tuple[int, ...] | None, options: dict[str, Any]) -> AnyTarget:
+    """Return the target of a mixture. Nets that know their pixels, such as targets, get no options."""
+    knows = [_knows_its_pixels(net) for net in mixture.nets]
+    if options and all(knows):
+        raise InputError(
+            f"expected no {', '.join(options)} for nets that know their pixels, received a mixture of such"
+        )
+    pairs = zip(mixture.nets, knows, strict=True)
+    targets = [adapted(net, image_shape, **({} if known else options)) for net, known in pairs]
+    return targets[0] if len(targets) == 1 else mixture.target_of(targets)
 
 
 def _as_functions(
@@ -83,7 +100,7 @@ def _as_functions(
     return model if isinstance(model, FunctionNet) else JaxNet(model, shape)
 
 
-def adapted(model: Any, image_shape: tuple[int, ...], **options: Any) -> AnyTarget:
+def adapted(model: Any, image_shape: tuple[int, ...] | None, **options: Any) -> AnyTarget:
     """Return the target of `adapt`, the same object at every call for a Keras model, so that attacks trace once.
 
     A model whose layers have changed since is adapted anew. A Python attribute of a layer that is not in its config is
@@ -118,7 +135,7 @@ def in_its_range(model: Any, images: np.ndarray) -> tuple[np.ndarray, dict[str, 
     Float images up to 255 are those that a Keras model or a function takes. A target and a net of this package take
     pixels from 0 to 1.
     """
-    if _is_target(model) or isinstance(model, StochasticClassifier):
+    if _knows_its_pixels(model) or (isinstance(model, MixtureNet) and all(map(_knows_its_pixels, model.nets))):
         return images, {}
     images, pixel_range = in_unit_range(images)
     return images, {"pixel_range": pixel_range} if pixel_range else {}
@@ -137,6 +154,11 @@ def check_pixels(target: AnyTarget, images: np.ndarray, labels: np.ndarray) -> s
     """
     net = getattr(target, "net", None)
     return net.check_pixels(images, labels) if net else ""
+
+
+def _knows_its_pixels(model: Any) -> bool:
+    """Return whether a net takes pixels from 0 to 1, whatever its owner gives others."""
+    return _is_target(model) or isinstance(model, StochasticClassifier)
 
 
 def _is_target(model: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from wca_tf.core.errors import InputError, NonFiniteError
+from wca_tf.core.errors import InputError, NonFiniteError, error_itself
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import make_seed
 from wca_tf.nets.targets import Target, has_noise, is_reproducible
@@ -61,8 +61,7 @@ def check_answers(target: Target, images: tf.Tensor, ends_linear: bool = False) 
             )
         _check_logits(target.logits(features, make_seed(0), 1), ends_linear, classes)
     except Exception as error:
-        inner = error.__context__  # AutoGraph raises another error in place of one from inside a loop over draws
-        raise (inner if inner and hasattr(inner, "ag_error_metadata") else error) from None
+        raise error_itself(error) from None
     return is_reproducible(target, images, *PROBE_TOLERANCE)
 
 

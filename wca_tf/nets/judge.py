@@ -30,6 +30,7 @@ from wca_tf.gaussian.intervals import (
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import graph_of_target, sharded_graph
+from wca_tf.nets.mixture_target import MixtureTarget
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, is_gaussian
 
@@ -52,6 +53,7 @@ class Judgement:
         probability_error: 95 % half-width of `probability_correct`.
         z_margin: distance to the nearest class, in standard deviations. For a net without noise it is the plain margin.
             For a net with noise anywhere it is the mean of the margin over draws, divided by its standard deviation.
+            For a mixture it is the mean of its members' numbers.
         hits: [N, draws], for the draws that estimate the probability. Each is whether the draw gives the label (bool);
             or the probability that it does, given all noise but that of the last layer (float64). There are 0 draws
             where the probability is exact.
@@ -163,6 +165,10 @@ def judge(
     Raises:
         NonFiniteError: logits are NaN or Inf.
     """
+    if isinstance(target, MixtureTarget):
+        own = fold_in(make_seed(seed), Purpose.JUDGEMENT, 1)  # the members draw from the seed of JUDGEMENT itself
+        picked = target.pick(own, tf.cast(indices, tf.int64)).numpy()
+        return _mixed(target, [judge(member, images, labels, indices, seed) for member in target.members], picked)
     if not is_gaussian(target):
         return _judge_by_draws(target, images, labels, np.asarray(indices), make_seed(seed))
     batch = Batch(images, *(tf.cast(values, tf.int64) for values in (labels, indices)))
@@ -180,6 +186,27 @@ def judge(
         hits=np.zeros((len(labels), 0), bool),
         blocks=np.asarray(indices),
     )
+
+
+def _mixed(target: MixtureTarget, judged: list[Judgement], picked: np.ndarray) -> Judgement:
+    """Return the judgement of a mixture from those of its members, and the numbers [N] of the members that answer."""
+    own = [each.probability_correct for each in judged]
+    return Judgement(
+        correct=np.choose(picked, [each.correct for each in judged]),
+        noise_free_correct=np.full(len(picked), np.nan),
+        probability_correct=_mixed_numbers(target, own),
+        probability_error=_mixed_numbers(target, [each.probability_error for each in judged]),
+        z_margin=_mixed_numbers(target, [each.z_margin for each in judged]),
+        hits=judged[0].hits,
+        blocks=judged[0].blocks,
+    )
+
+
+def _mixed_numbers(target: MixtureTarget, of_members: list[np.ndarray]) -> np.ndarray:
+    """Return Σ α_k x_k [N]: the same bits in any order of the members, and x where all have the same x."""
+    values = np.asarray(of_members, np.float64)
+    terms = np.sort(np.array(target.weights)[:, np.newaxis] * values, axis=0)
+    return np.clip(terms.sum(axis=0), values.min(axis=0), values.max(axis=0))  # rounding may leave this range
 
 
 def _judge_by_draws(

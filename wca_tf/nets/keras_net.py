@@ -23,7 +23,7 @@ from wca_tf.nets.outputs import Outputs
 from wca_tf.nets.pixel_range import UNIT, PixelRange, better_range, check_range
 from wca_tf.nets.random_stream import STREAMS, RandomStream
 from wca_tf.nets.sampled_target import SampledTarget, in_float32
-from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, calls_agree
+from wca_tf.nets.targets import AnyTarget, GaussianLogitsTarget, calls_agree, is_gaussian
 
 Answer = Callable[[tf.Tensor], tf.Tensor]
 
@@ -96,7 +96,7 @@ class KerasNet:
         if draws or not alike:
             self.headed = None
             target = SampledTarget(logits, noise_free_logits=None if self.own else self._without_noise())
-        if self.own and isinstance(target, SampledTarget):  # beside larger pixels its noise would vanish
+        if self.own and not is_gaussian(target):  # beside larger pixels its noise would vanish
             self._range_is_known = True
         if isinstance(target, SampledTarget) and not self.own and not self.random_on:
             self.random_on, self.random_off = ["some, in its own call"], []  # which ones cannot be known

@@ -17,6 +17,7 @@ from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, make_seed, normal_by_index
 from wca_tf.gaussian import covariance
 from wca_tf.nets import passes
+from wca_tf.nets.mixture_target import MixtureTarget, members_of
 from wca_tf.nets.sampled_target import SampledTarget, in_float32
 
 CHEAP_DRAWS = 1000
@@ -208,12 +209,17 @@ def _common_noise(scale: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
     return tf.matmul(draw, scale, transpose_b=True)[:, tf.newaxis]
 
 
-AnyTarget = GaussianLogitsTarget | SampledTarget
+AnyTarget = GaussianLogitsTarget | SampledTarget | MixtureTarget
 
 
 def is_gaussian(target: Any) -> TypeIs[GaussianLogitsTarget]:
     """Return whether the logits given an image are Gaussian, with known mean and covariance."""
     return isinstance(target, GaussianLogitsTarget)
+
+
+def is_exact(target: Any) -> TypeIs[GaussianLogitsTarget | MixtureTarget]:
+    """Return whether P(correct) of the net is exact, without draws."""
+    return is_gaussian(target) or isinstance(target, MixtureTarget)
 
 
 def has_noise(target: Target) -> bool:
@@ -223,7 +229,7 @@ def has_noise(target: Target) -> bool:
 
 def has_gradient(target: Target) -> bool:
     """Return False for a net that is known to have no gradient, a `FunctionNet` without a pullback; else True."""
-    return getattr(getattr(target, "net", None), "has_gradient", True)
+    return all(getattr(getattr(net, "net", None), "has_gradient", True) for _, net in members_of(target))
 
 
 def active_rows(target: Target, active: tf.Tensor) -> tf.Tensor:

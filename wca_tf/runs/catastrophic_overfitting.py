@@ -16,7 +16,7 @@ from wca_tf.core.seeds import Purpose, fold_in, make_seed
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
 from wca_tf.distribution.cluster import is_chief
-from wca_tf.nets.targets import AnyTarget, is_gaussian
+from wca_tf.nets.targets import AnyTarget, is_exact
 
 NUM_EXAMPLES = 256
 ADVICE = "Try a smaller --learning_rate, or an attack of several steps"
@@ -91,7 +91,7 @@ class CatastrophicOverfitting(keras.callbacks.Callback):
     def _probability_correct(self, attack: Attack, part: slice) -> np.ndarray:
         """Return P(correct) [N] of some images under an attack, by a few draws where it is not exact."""
         images, labels, indices = self.images[part], self.labels[part], self.indices[part]
-        if self.target is None or is_gaussian(self.target):
+        if self.target is None or is_exact(self.target):
             return attack(self.target, images, labels, epsilon=self.epsilon, indices=indices).probability_correct
         pixels = to_float(tf.constant(images))
         attacked = attack.run(self.target, pixels, labels, self.epsilon, indices, seed=0).images

@@ -14,6 +14,7 @@ import tensorflow as tf
 from wca_tf.attacks import BallAttack
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
 from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
+from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.options import identity
 from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
@@ -201,7 +202,7 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
         model.build((None, *shape))
     model.defence = config.defence
     steps = max(1, config.epochs) * (len(training) // _fitting(config, training).batch_size)
-    for layer in model.backbone.layers:
+    for layer in all_layers(model):
         if isinstance(layer, PatchWhitening):
             layer.adapt(model.normalised(to_float(tf.constant(training.images[:ADAPTED]))))
     compile_model(

@@ -43,7 +43,7 @@ from wca_tf.evaluation.measures.planted_examples import (
 from wca_tf.evaluation.outcomes import CLEAN, Outcome
 from wca_tf.evaluation.trials import CLEAN_TRIAL, run_attacks, trial_of
 from wca_tf.nets.judge import JUDGEMENT_VERSION
-from wca_tf.nets.targets import AnyTarget, has_noise, is_gaussian, is_reproducible
+from wca_tf.nets.targets import AnyTarget, has_gradient, has_noise, is_gaussian, is_reproducible
 
 CHECKLIST_VERSION = 7  # increase it with every change of the checks
 IMAGES = 100
@@ -75,6 +75,11 @@ class Checklist(Measure):
     def check(self, context: Context) -> None:
         if len(context.examples) < MIN_IMAGES:
             raise InputError(f"the checklist expects {MIN_IMAGES} images or more, received {len(context.examples)}")
+        if not has_gradient(context.target):
+            raise InputError(
+                "the checklist expects a net with a gradient, which most of its attacks follow; received a net without "
+                "a pullback"
+            )
 
     def lines(self, results: dict[str, Any]) -> list[str]:
         items, verdict = results["checklist"], {True: "pass", False: "FAIL", None: "n/a "}

@@ -127,8 +127,10 @@ def header(results: dict[str, Any]) -> str:
 def net_text(results: dict[str, Any]) -> str:
     """Return what was found out about a model that is not of this package: in which form it was judged, on what."""
     net, name = results["net"], results["model"]["name"]
-    low, high = net["pixel_range"]
-    parts = [f"pixels from {low:g} to {high:g}", net["outputs"]]
+    pixels = (
+        "pixels from {:g} to {:g}".format(*net["pixel_range"]) if net["pixel_range"] else "pixels of each net's own"
+    )
+    parts = [pixels, net["outputs"]]
     parts += [f"random layers {state}: {', '.join(names)}" for state, names in net["random_layers"].items() if names]
     parts += [f"clean accuracy {percent(results['clean']['expected_accuracy'])} %"]
     images = f"{results['num_examples']} images"
