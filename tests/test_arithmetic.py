@@ -72,6 +72,7 @@ def test_attacks_alone_may_have_tensor_float_32(net):
     assert net.calls[-1] == ("forward", False), "the judgement"
 
 
+@pytest.mark.slow
 def test_training_has_the_arithmetic_of_its_flags(tiny_config, tmp_path, monkeypatch):
     seen, on_epoch_end = [], EpochRecorder.on_epoch_end
 
