@@ -20,6 +20,7 @@ from replicated import descend, perturb
 from toy_models import convolution, make_model, toy_data
 
 from wca_tf.core.errors import InputError
+from wca_tf.distribution import strategy as strategy_module
 from wca_tf.distribution.strategy import check_shares, make_strategy, synchronise_batch_normalisation
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.runner import evaluate
@@ -309,15 +310,31 @@ def test_a_cluster_of_one_worker_trains(root, tmp_path):
     assert ModelDirectory(tmp_path / "model").last.exists()
 
 
-def test_one_device_is_tensorflows_default():
-    assert make_strategy("one_device") is make_strategy("auto") is tf.distribute.get_strategy()
+def with_gpus(monkeypatch, count):
+    """Let TensorFlow say that this machine has so many GPUs, whatever it has."""
+    listed, gpus = tf.config.list_physical_devices, [types.SimpleNamespace(name=f"GPU:{i}") for i in range(count)]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus if kind == "GPU" else listed(kind))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
 
 
-def test_a_batch_that_devices_cannot_share_is_refused():
+@pytest.mark.parametrize("gpus", [0, 1, 2])
+def test_one_device_is_tensorflows_default_and_auto_takes_all_gpus(monkeypatch, gpus):
+    with_gpus(monkeypatch, gpus)
+    mirrored = object()
+    monkeypatch.setattr(strategy_module, "_mirrored", lambda: mirrored)
+    one = tf.distribute.get_strategy()
+    assert make_strategy("one_device") is one
+    assert make_strategy("auto") is (mirrored if gpus > 1 else one)
+
+
+def test_xla_is_for_one_gpu(monkeypatch):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"], cross_device_ops=tf.distribute.ReductionToOneDevice())
     check_shares(strategy, 7, jit_compile=False)
+    with_gpus(monkeypatch, 0)
     with pytest.raises(InputError, match="one GPU"):
         check_shares(strategy, 7, jit_compile=True)
+    with_gpus(monkeypatch, 1)
+    check_shares(strategy, 7, jit_compile=True)
 
 
 @pytest.mark.slow

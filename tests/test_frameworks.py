@@ -6,17 +6,22 @@ import re
 import resource
 import subprocess
 import sys
+import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from evaluation_nets import read_strictly
+from evaluation_nets import arrays, assert_same_arrays, read_strictly, without_seconds
 from framework_nets import FRAMEWORKS, PEERS, imported, keras_cnn, made, torch_cnn, weights
 from kinds_of_nets import SHAPE, some_images
+from scipy import stats
 
 import wca_tf
+from wca_tf.attacks.radii import Radius
 from wca_tf.core.errors import InputError
+from wca_tf.evaluation.outcomes import load_outcome
 from wca_tf.nets.adapter import adapt
 from wca_tf.nets.judge import judge
 
@@ -27,6 +32,11 @@ def needs(*frameworks):
     """Frameworks as parameters; slow tests where only .peers may have them."""
     absent = [name for name in frameworks if importlib.util.find_spec(name) is None]
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in absent)) for name in frameworks]
+
+
+def memory_in_use():
+    """Bytes; the most that was ever in use may be of another test."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 with_torch = pytest.mark.parametrize("framework", needs("torch"))
@@ -87,6 +97,53 @@ def test_each_draw_of_a_random_net_is_another_and_follows_its_seed(framework):
     assert abs(one.mean() - judged(keras, images, labels).hits.mean()) < 0.012
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", needs("torch", "jax"))
+def test_draws_of_independent_noise_are_one_batch_of_the_same_law(framework):
+    images, labels = some_images()
+    net = made(framework, noise=True)
+    one_by_one, at_once = adapt(net, SHAPE), adapt(net, SHAPE, independent_noise=True)
+    assert (one_by_one.draws_per_pass, at_once.draws_per_pass) == (1, 8)
+    single, several = (judged(target, images, labels) for target in (one_by_one, at_once))
+    left, right = (each.probability_correct for each in (single, several))
+    error = np.sqrt((left * (1 - left) + right * (1 - right)) / 200)
+    standardised = ((left - right) / np.maximum(error, 1 / 200))[error > 0]
+    assert abs(standardised.mean()) < 4 / np.sqrt(len(standardised)), "the same P(correct) on average"
+    assert 0.8 < standardised.std() < 1.2, "and for each image"
+    logits = at_once.logits(tf.constant(images[:1]), tf.constant([0, 0]), 4000).numpy()[:, 0]
+    expected = one_by_one.logits(tf.constant(images[:1]), tf.constant([0, 1]), 1000).numpy()[:, 0]
+    for own, other in zip(logits.T, expected.T, strict=True):
+        assert stats.ks_2samp(own, other).pvalue > 1e-5
+    several = [np.corrcoef(logits[:-lag, 0], logits[lag:, 0])[0, 1] for lag in range(1, 9)]
+    assert np.abs(several).max() < 5 / np.sqrt(4000), "independent within a batch and beyond"
+
+
+@with_torch
+def test_a_gradient_over_independent_draws_is_one_pass(framework):
+    net, (images, labels) = torch_cnn(noise=True), some_images()
+    target, sizes = adapt(net, SHAPE, independent_noise=True), []
+    net.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    attack = wca_tf.parse_attack("pgd:steps=2:eot_samples=20")
+    made = attack.run(target, tf.constant(images[:5]), labels[:5], RADIUS, np.arange(5), 0)
+    assert sum(sizes) == 200 and max(sizes) == 40 and made.passes == (40, 40)
+
+
+@with_torch
+def test_noise_that_images_share_is_not_independent(framework):
+    torch = imported(framework)
+
+    class Net(torch.nn.Module):
+        def forward(self, images):
+            return (images + torch.randn_like(images[:1])).flatten(1)
+
+    with pytest.raises(InputError, match="noise that images share"):
+        adapt(Net(), SHAPE, independent_noise=True)
+    with pytest.raises(InputError, match="noise that images share"):
+        wca_tf.evaluate(Net(), *some_images(), attacks="fgsm", independent_noise=True)
+    with pytest.raises(InputError, match="a net of PyTorch or JAX, received Sequential"):
+        adapt(keras_cnn(), independent_noise=True)
+
+
 @pytest.mark.parametrize("framework", needs("torch", "jax"))
 def test_a_report_names_the_framework_and_continues(framework, tmp_path):
     images, labels = some_images()
@@ -104,17 +161,32 @@ def test_a_report_names_the_framework_and_continues(framework, tmp_path):
 @pytest.mark.parametrize("framework", needs(*FRAMEWORKS))
 def test_memory_is_flat_over_many_calls(framework):
     images, labels = some_images()
-    target, attack = adapt(made(framework, noise=True), SHAPE), wca_tf.parse_attack("pgd:steps=10:eot_samples=5")
+    target, attack = adapt(made(framework, noise=True), SHAPE), wca_tf.parse_attack("pgd:steps=5:eot_samples=2")
+    resident = []
+    for seed in range(500):
+        attack.run(target, tf.constant(images[:50]), labels[:50], RADIUS, np.arange(50), seed)
+        if seed % 25 == 0:
+            judged(target, images[:10], labels[:10], seed)
+        if seed + 1 in (100, 500):
+            gc.collect()
+            resident.append(memory_in_use())
+    assert resident[1] - resident[0] < 20 * 2**20, resident
 
-    def call():
-        for seed in range(10):  # of 50 passes forward, and 50 backward
-            attack.run(target, tf.constant(images), labels, RADIUS, np.arange(len(images)), seed)
-        gc.collect()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
 
-    call()
-    before = call()
-    assert call() - before < 20_000
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", needs("torch"))
+def test_a_batch_without_a_gradient_keeps_no_graph(framework):
+    """Memory of the check of the pixels' range is that of the net alone, which frees each layer's input."""
+    torch = imported(framework)
+    layers = [torch.nn.Conv2d(3, 32, 3, padding=1), *(torch.nn.Conv2d(32, 32, 3, padding=1) for _ in range(20))]
+    net = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, 10))
+    target = adapt(net, (64, 64, 3)).net.net
+    images = np.zeros((64, 64, 64, 3), np.float32)
+    before, kept = memory_in_use(), set(target._kept)
+    target.outputs(images)
+    assert memory_in_use() - before < 200 * 2**20 and set(target._kept) == kept
+    target.forward(images, 0)
+    assert memory_in_use() - before > 500 * 2**20, "21 inputs of 34 MB, for the gradient"
 
 
 @pytest.mark.parametrize("framework", needs(*FRAMEWORKS))
@@ -293,3 +365,61 @@ def test_other_frameworks_are_not_imported_for_a_net_of_keras():
         "assert not {'torch', 'jax'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
+
+
+RANDOM = {
+    "torch": "import torch\ntorch.manual_seed(0)\nlast = torch.nn.Linear(64, 10)\nclass Net(torch.nn.Module):\n"
+    "    def forward(self, images): return last((images + 0.1 * torch.randn_like(images)).flatten(1))\nnet = Net()\n",
+    "jax": "import jax\nkernel = jax.random.normal(jax.random.key(0), (64, 10))\n"
+    "def net(images, key):\n"
+    "    return (images + 0.1 * jax.random.normal(key, images.shape)).reshape(-1, 64) @ kernel\n",
+}
+EVALUATE = """
+import sys
+from wca_tf.evaluation import trials
+trials.SAVE_EVERY = 0.0
+from wca_tf.cli.evaluate import console
+sys.argv[0] = "bin/evaluate"
+console()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", needs(*RANDOM))
+def test_a_command_killed_within_an_attack_goes_on_to_the_same_results(framework, command_environment, root, tmp_path):
+    imported(framework)
+    (tmp_path / "mine.py").write_text(f"import sys\nsys.path.append({str(PEERS)!r})\n{RANDOM[framework]}")
+    attack, count = "pgd:steps=100", 40
+    flags = ["--dataset=digits", "--image_size=8", f"--attacks=fgsm,{attack}", "--epsilons=0.05", "--eot_samples=4"]
+    flags += ["--model=mine:net", "--pixel_range=0,1", f"--num_examples={count}", "--batch_size=4"]
+
+    def start(report):
+        return subprocess.Popen(
+            [sys.executable, "-c", EVALUATE, *flags, f"--report_dir={report}"],
+            env={**command_environment, "PYTHONPATH": str(root)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def recorded(report):
+        outcome = load_outcome(tmp_path / report / "records", attack, Radius(0.05, "linf"))
+        return len(outcome) if outcome else 0
+
+    process, deadline = start("killed"), time.monotonic() + 240
+    while not recorded("killed"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert 0 < recorded("killed") < count, "it was not killed within the attack"
+    for report in ("killed", "whole"):
+        again = start(report)
+        _, err = again.communicate(timeout=300)
+        assert again.returncode == 0, err
+    one, other = (tmp_path / report for report in ("killed", "whole"))
+    results = [without_seconds(read_strictly(report / "results.json")) for report in (one, other)]
+    assert results[0] == results[1] and 0 < results[0]["attacks"][1]["expected_accuracy"]["value"] < 1
+    assert_same_arrays(arrays(one), arrays(other))

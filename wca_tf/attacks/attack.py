@@ -18,6 +18,7 @@ from wca_tf.attacks.checks import as_attackable, check_inputs, check_result, che
 from wca_tf.attacks.gradients import CleanGradient, clean_gradient
 from wca_tf.attacks.objectives import check_objective, num_classes_of
 from wca_tf.attacks.radii import NORMS, single_radius
+from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError, NonFiniteError, error_itself
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.options import check_declared, check_options, option, options_of, parse_options, spell
@@ -140,7 +141,8 @@ class Attack(abc.ABC):
         check_inputs(images, labels, np.asarray(indices))
         if note := adapter.check_pixels(target, images.numpy(), labels):
             warnings.warn(note, stacklevel=2)
-        made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
+        with tensor_float_32(on=False):
+            made = self.loaded().run(target, images, labels, epsilon, indices, seed, targets)
         found, generations = made.extras.get("found"), made.extras.get("generations")
         if len(images) == 0:
             return AttackResult(made.images.numpy(), np.zeros(0), np.zeros(0, bool), found, generations)

@@ -35,7 +35,10 @@ All attacks take eot_samples=N, the draws that a gradient averages over, and tar
 the label. The options of each, with their defaults:
 """
 # Flags that are for --model alone.
-OF_MODEL = ("dataset", "image_size", "max_image_pixels", "download", "pixel_range", "outputs", "output", "training")
+OF_MODEL = (
+    *("dataset", "image_size", "max_image_pixels", "download"),
+    *("pixel_range", "outputs", "output", "training", "independent_noise"),
+)
 COMMON = (
     "model_dir",
     "model",
@@ -122,6 +125,7 @@ def _net_options() -> dict[str, Any]:
         "outputs": flags.FLAGS.outputs or None,
         "output": int(output) if output.isdigit() else output or None,
         "training": {"": None, "true": True, "false": False}[flags.FLAGS.training],
+        "independent_noise": flags.FLAGS.independent_noise or None,
     }
 
 
@@ -151,6 +155,7 @@ def console() -> None:
     flags.DEFINE_enum("outputs", "", ["", "logits", "probabilities"], "of --model: where its outputs do not tell")
     flags.DEFINE_string("output", "", "of --model: the number or name of the output to take, of several")
     flags.DEFINE_enum("training", "", ["", "true", "false"], "of --model: the argument training of each call")
+    flags.DEFINE_bool("independent_noise", False, "of --model in PyTorch or JAX: each image has noise of its own")
     flags.DEFINE_string("dataset", "", f"of --model: {DATASET_HELP}")
     flags.DEFINE_integer("image_size", 0, "of --model: resize images to this height and width; 0 keeps their size")
     flags.DEFINE_integer("max_image_pixels", DataConfig.max_image_pixels, f"of --model: {MAX_PIXELS_HELP}")

@@ -33,6 +33,7 @@ def evaluate(
     outputs: str | None = None,
     output: int | str | None = None,
     training: bool | None = None,
+    independent_noise: bool = False,
     **options: Any,
 ) -> Evaluation:
     """Attack a net on images in memory, and judge the adversarial images.
@@ -53,7 +54,7 @@ def evaluate(
             and its configuration: a change of a Python attribute alone is not seen.
         pixel_range: (low, high), the pixels that the model wants, where they are not from 0 to 1. Without it, the
             accuracies with pixels from 0 to 1, 0 to 255 and −1 to 1 are compared, and an error says which is better.
-        outputs, output, training: as for `adapt`.
+        outputs, output, training, independent_noise: as for `adapt`.
         options: other fields of `EvaluateConfig`, such as eot_samples, seed, checklist; num_examples is 0 by default,
             for all images.
 
@@ -64,7 +65,8 @@ def evaluate(
         raise InputError(f"expected a directory as report_dir, or None to keep no files; received {report_dir!r}")
     if report_dir is not None and not name and not isinstance(model, keras.Model):
         raise InputError("expected name=..., which tells one target from another in report_dir")
-    net_options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
+    net_options: dict[str, Any] = {"pixel_range": pixel_range, "outputs": outputs, "output": output}
+    net_options |= {"training": training, "independent_noise": independent_noise or None}
     config = EvaluateConfig(_items(attacks), _items(epsilons), **{"num_examples": 0, **options})
     if report_dir is not None:
         _check_sources_have_names(config)

@@ -10,6 +10,7 @@ from typing import Any
 
 from wca_tf.attacks import Attack, BallAttack, parse_attack
 from wca_tf.attacks.radii import Radius, check_within_images, parse_radii, split_list
+from wca_tf.core.arithmetic import DETERMINISTIC_HELP, TENSOR_FLOAT_32
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import check_options, flag
 from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
@@ -53,9 +54,9 @@ class EvaluateConfig:
     average_draws: int = flag(1, "the net answers with the mean of the logits of so many draws (paper, E2: 10)")
     attack_precision: str = flag(
         "own",
-        "what attacks see: the net in its own precision, or a copy whose backbone computes in another, often faster; "
-        "the net itself judges",
-        ("own", *PRECISIONS),
+        "what attacks see: the net in its own precision; or a copy whose backbone computes in another, often faster; "
+        "or, on GPUs, the net with products in TensorFloat-32. The net itself judges, with all bits of float32",
+        ("own", *PRECISIONS, TENSOR_FLOAT_32),
     )
     certified_radii: str = flag(
         "",
@@ -77,6 +78,7 @@ class EvaluateConfig:
         False, "also attack the net under draws that the attack knows, on 100 images; --checklist does", identity=False
     )
     strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES, identity=False)
+    deterministic: bool = flag(False, DETERMINISTIC_HELP, identity=False)
 
     def __post_init__(self) -> None:
         check_options(self, "--")

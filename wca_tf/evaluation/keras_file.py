@@ -28,7 +28,7 @@ def evaluate_file(
         data: the data set whose test images are attacked; the classifier takes them as floats, after `pixel_range`.
         config: the attacks.
         report_dir: directory for the results.
-        net_options: pixel_range, outputs, output and training, as for `adapt`.
+        net_options: pixel_range, outputs, output, training and independent_noise, as for `adapt`.
 
     Raises:
         InputError: there is no such classifier of such images, data are absent, or `config.split` is not "test".

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from wca_tf.attacks.objectives import num_classes_of
 from wca_tf.core import files
+from wca_tf.core.arithmetic import TENSOR_FLOAT_32, tensor_float_32, use_deterministic_operations
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import identity
 from wca_tf.data.batches import to_float
@@ -109,7 +110,7 @@ def _averaged(target: AnyTarget, config: EvaluateConfig) -> AnyTarget:
 
 def _attacked(target: AnyTarget, model: Any, config: EvaluateConfig) -> AnyTarget:
     """Return the net that attacks see: the net itself, or its copy in another precision."""
-    if config.attack_precision == EvaluateConfig.attack_precision:
+    if config.attack_precision in (EvaluateConfig.attack_precision, TENSOR_FLOAT_32):
         return target
     if not isinstance(model, StochasticClassifier):
         raise InputError(f"expected a net of this package with attack_precision, received {type(model).__name__}")
@@ -128,8 +129,11 @@ def _load(config: EvaluateConfig, model_dir: str | Path) -> tuple[ModelDirectory
     return directory, model, examples
 
 
+@tensor_float_32(on=False)
 def planted_examples(config: EvaluateConfig, model_dir: str | Path) -> list[FoundExamples]:
     """Test whether each attack finds the images that are planted on the features of the model in `model_dir`."""
+    if config.deterministic:
+        use_deterministic_operations(config.seed)
     _, model, examples = _load(dataclasses.replace(config, num_examples=IMAGES), model_dir)
     return find_planted_examples(_averaged(adapt(model), config), largest_radii(config), examples, config.seed)
 
@@ -159,7 +163,7 @@ def evaluate_model(
         quiet: whether to write the records alone, and to print no line that says where the results are.
         dataset: the name of the data set, if it has one.
         class_names: the names of the classes, where they are known.
-        net_options: pixel_range, outputs, output and training, as for `adapt`.
+        net_options: pixel_range, outputs, output, training and independent_noise, as for `adapt`.
 
     Raises:
         InputError: images, labels or the model cannot be used, or the report directory belongs to another evaluation.
@@ -199,6 +203,7 @@ def evaluate_model(
     )
 
 
+@tensor_float_32(on=False)
 def _evaluate(
     target: AnyTarget,
     examples: Examples,
@@ -210,6 +215,8 @@ def _evaluate(
     searches: GradientFreeAttacks | None = None,
     quiet: bool = False,
 ) -> Evaluation:
+    if config.deterministic:
+        use_deterministic_operations(config.seed)
     if not target.per_image_noise:  # an image's draws may depend on its place in the batch
         belongs_to = {**belongs_to, "config": {**belongs_to["config"], "batch_size": config.batch_size}}
     number, parts = config.parsed_shard
@@ -266,9 +273,10 @@ def _run(context: Context, described: dict[str, Any], every: list[Measure]) -> E
     if described.get("net"):
         print(net_text(Evaluation(described, clean, {}).results))
     before = clean[0].judgement.probability_correct
-    outcomes = run_attacks(
-        context.target, context.trials, context.examples, context.settings, records, context.attacked, before
-    )
+    with tensor_float_32(on=context.config.attack_precision == TENSOR_FLOAT_32):
+        outcomes = run_attacks(
+            context.target, context.trials, context.examples, context.settings, records, context.attacked, before
+        )
     context = dataclasses.replace(context, outcomes=[*clean, *outcomes])
     for measure in every:
         if is_due(measure, context):

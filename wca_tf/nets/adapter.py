@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
 from wca_tf.data.examples import in_unit_range
 from wca_tf.nets.answers import check_target
@@ -33,6 +34,7 @@ def adapt(
     outputs: str | None = None,
     output: int | str | None = None,
     training: bool | None = None,
+    independent_noise: bool = False,
 ) -> AnyTarget:
     """Return the target of a classifier of Keras, TensorFlow, PyTorch or JAX, or of functions of NumPy arrays.
 
@@ -54,10 +56,13 @@ def adapt(
         outputs: "logits" or "probabilities", where the outputs of a probe do not tell.
         output: the number or the name of the output to take, of a model with several.
         training: the argument `training` of each call, in place of the rule above; for PyTorch, the mode of all layers.
+        independent_noise: of a net of PyTorch or JAX: whether each image of a batch has noise of its own, as
+            `FunctionNet` says. Several draws of an image are then one batch.
 
     Raises:
         InputError: the model takes other images, or several inputs; it has several outputs, and `output` chooses none;
-            batch normalisation learns from the images that it answers; or as `check_answers`.
+            batch normalisation learns from the images that it answers; images share noise that should be independent;
+            or as `check_answers`.
     """
     if _is_target(model):
         check_target(model, tuple(image_shape or ()))
@@ -66,7 +71,12 @@ def adapt(
         options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
         return _adapt_mixture(model, image_shape, {key: value for key, value in options.items() if value is not None})
     if (foreign := _as_functions(model, image_shape, output, training)) is not None:
+        if independent_noise and foreign is model:
+            raise InputError("expected FunctionNet(..., independent_noise=True), received it beside the net")
+        foreign.independent_noise |= independent_noise
         return ForeignNet(foreign, tuple(image_shape or ()), pixel_range, outputs).target
+    if independent_noise:
+        raise InputError(f"expected independent_noise for a net of PyTorch or JAX, received {type(model).__name__}")
     return KerasNet(model, image_shape, pixel_range, outputs, output, training).target
 
 
@@ -141,6 +151,7 @@ def in_its_range(model: Any, images: np.ndarray) -> tuple[np.ndarray, dict[str, 
     return images, {"pixel_range": pixel_range} if pixel_range else {}
 
 
+@tensor_float_32(on=False)
 def check_pixels(target: AnyTarget, images: np.ndarray, labels: np.ndarray) -> str:
     """Raise InputError where a Keras model answers better with pixels of another range than the one that is assumed.
 

@@ -96,12 +96,10 @@ class ForeignNet:
         logits = self._logits(self.net, tf.reshape(many, tf.concat([[-1], tf.shape(images)[1:]], 0)), seeds[0])
         return tf.reshape(logits, [draws, tf.shape(images)[0], self.num_classes])
 
-    def _logits(
-        self, net: FunctionNet, images: tf.Tensor, seed: tf.Tensor, pixel_range: PixelRange | None = None
-    ) -> tf.Tensor:
+    def _logits(self, net: FunctionNet, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Return logits [B, C] of images in [0, 1]."""
         images = tf.ensure_shape(images, [None, *self.image_shape])
-        return self.outputs.logits(lambda: net.answer(self._pixels(images, pixel_range), seed))
+        return self.outputs.logits(lambda: net.answer(self._pixels(images), seed))
 
     def _pixels(self, images: Any, pixel_range: PixelRange | None = None) -> Any:
         """Return images in [0, 1] with the pixels that the net gets."""
@@ -135,7 +133,9 @@ class ForeignNet:
     def _predict(self, images: np.ndarray, pixel_range: PixelRange) -> np.ndarray:
         """Return the classes [N] of images by the net without its noise, else under the same draws for every range."""
         net = self._without or self.net
-        return np.argmax(self._logits(net, to_float(tf.constant(images)), make_seed(0), pixel_range), axis=1)
+        pixels = self._pixels(to_float(tf.constant(images)).numpy(), pixel_range)
+        seed = seed_number(make_seed(0).numpy())
+        return np.argmax(self.outputs.logits(lambda: tf.constant(net.outputs(pixels, seed))), axis=1)
 
     def digest(self) -> str | None:
         """Return the SHA-256 of the net's weights; `None` where they are not known."""

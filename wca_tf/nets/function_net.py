@@ -88,7 +88,7 @@ class FunctionNet:
             InputError: they are not [B, C] floats, or the function raises an error.
         """
         try:
-            values, _ = self.forward(images, seed)
+            values = self.logits(images.copy(), seed)
         except Exception as error:  # a user's function may raise anything
             raise InputError(
                 f"expected logits of images {images.shape}, received {type(error).__name__}: {one_line(error)}"

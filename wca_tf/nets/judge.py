@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import NonFiniteError
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import Purpose, fold_in, make_seed, normal_by_index
@@ -149,6 +150,7 @@ class Judgement:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
+@tensor_float_32(on=False)
 def judge(
     target: AnyTarget,
     images: tf.Tensor,

@@ -66,7 +66,8 @@ class TorchNet(FunctionNet):
     def digest(self) -> str:
         """Return the SHA-256 of the module's description and of its weights and buffers."""
         state = self.module.state_dict()
-        described = np.frombuffer(f"{self.module} {self._mode} {list(state)}".encode(), np.uint8)
+        own = f"{self.module} {self._mode} {self.independent_noise} {list(state)}"
+        described = np.frombuffer(own.encode(), np.uint8)
         tensors = (each for each in state.values() if isinstance(each, self._torch.Tensor))
         return sha256_of_arrays(described, *(self._as_array(each) for each in tensors))
 
@@ -74,11 +75,10 @@ class TorchNet(FunctionNet):
         return TorchNet(self.module, self._image_shape, training=False) if self.random_on else None
 
     def forward(self, images: np.ndarray, seed: int) -> tuple[Any, int]:
-        pixels, outputs = self._graph(images, seed)
-        self._calls += 1
-        self._kept[self._calls] = pixels, outputs
-        if len(self._kept) > KEPT:
+        if len(self._kept) == KEPT:  # before the next is made: each may take gigabytes
             del self._kept[min(self._kept)]
+        self._calls += 1
+        self._kept[self._calls] = _, outputs = self._graph(images, seed)
         return self._as_array(outputs), self._calls
 
     def backward(self, images: np.ndarray, seed: int, upstream: np.ndarray, call: int) -> Any:
@@ -88,27 +88,36 @@ class TorchNet(FunctionNet):
         return np.zeros_like(images) if gradient is None else self._as_array(gradient.permute(0, 2, 3, 1))
 
     def _logits(self, images: np.ndarray, seed: int) -> Any:
-        return self.forward(images, seed)[0]
+        """Return the outputs [B, C], and keep no graph."""
+        with self._torch.no_grad():
+            return self._as_array(self._answer(self._as_pixels(images), seed))
 
     def _pullback(self, images: np.ndarray, seed: int, upstream: np.ndarray) -> Any:
         return self.backward(images, seed, upstream, self.forward(images, seed)[1])
 
     def _graph(self, images: np.ndarray, seed: int) -> tuple[Any, Any]:
         """Return the images as the module gets them, and its outputs with the graph for a gradient."""
-        torch = self._torch
-        with _lock, torch.enable_grad(), self._seeded(seed), self._in_mode():
-            channels_first = torch.tensor(images).permute(0, 3, 1, 2).contiguous()
-            pixels = channels_first.to(**self._placement()).requires_grad_()
-            outputs = self.module(pixels)
-        if not isinstance(outputs, torch.Tensor):
-            received = type(outputs).__name__
-            raise InputError(f"expected a module that returns logits [B, C] in one tensor, received {received}")
+        with self._torch.enable_grad():
+            pixels = self._as_pixels(images).requires_grad_()
+            outputs = self._answer(pixels, seed)
         if not outputs.requires_grad:
             raise InputError(
                 "expected logits through which a gradient passes, received a tensor without one: is forward under "
                 "torch.no_grad()? wca_tf.FunctionNet(logits, None, classes) meets attacks without gradients"
             )
         return pixels, outputs
+
+    def _answer(self, pixels: Any, seed: int) -> Any:
+        with _lock, self._seeded(seed), self._in_mode():
+            outputs = self.module(pixels)
+        if not isinstance(outputs, self._torch.Tensor):
+            received = type(outputs).__name__
+            raise InputError(f"expected a module that returns logits [B, C] in one tensor, received {received}")
+        return outputs
+
+    def _as_pixels(self, images: np.ndarray) -> Any:
+        """Return images as the module gets them, channels first, where and in what its weights are."""
+        return self._torch.tensor(images).permute(0, 3, 1, 2).contiguous().to(**self._placement())
 
     def _placement(self) -> dict[str, Any]:
         """Return the device and the float type of the module's weights."""

@@ -8,6 +8,7 @@ import functools
 
 from wca_tf.attacks import BallAttack, parse_attack
 from wca_tf.attacks.radii import check_within_images, parse_epsilon
+from wca_tf.core.arithmetic import DETERMINISTIC_HELP
 from wca_tf.core.errors import InputError
 from wca_tf.core.options import flag
 from wca_tf.data.config import DataConfig
@@ -60,6 +61,11 @@ class TrainConfig(DataConfig):
         "the backbone's; the noise and logits stay float32 (mixed_float16, with loss scaling, is for GPUs)",
         PRECISIONS,
     )
+    tensor_float_32: bool = flag(
+        True,
+        "GPUs multiply float32 in TensorFloat-32 in training, as TensorFlow does by default; attacks and judgement of "
+        "bin/evaluate never do by default",
+    )
     jit_compile: bool = flag(False, "compile the training step with XLA, on one GPU; slower on CPUs, and refused")
     adversarial: str = flag(
         "none",
@@ -86,6 +92,7 @@ class TrainConfig(DataConfig):
     )
     seed: int = flag(0, "decides the weights' start, the order of images, and the noise", minimum=0)
     strategy: str = flag("auto", STRATEGY_HELP, STRATEGIES, identity=False)
+    deterministic: bool = flag(False, DETERMINISTIC_HELP, identity=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

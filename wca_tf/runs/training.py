@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from wca_tf.attacks import BallAttack
+from wca_tf.core.arithmetic import tensor_float_32, use_deterministic_operations
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
 from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
 from wca_tf.core.keras_graph import all_layers
@@ -77,7 +78,7 @@ def train(
         if would_be_chief(config.strategy):
             print(f"{directory.path} is trained; nothing to do")
         return directory.best_epoch()
-    with lost_worker_is_an_error(directory.path):
+    with lost_worker_is_an_error(directory.path), tensor_float_32(config.tensor_float_32):
         return _train(directory, config, snapshots)
 
 
@@ -99,6 +100,8 @@ def _fitting(config: TrainConfig, training: Examples, strategy: tf.distribute.St
 
 def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection[int]) -> dict[str, float]:
     strategy = make_strategy(config.strategy)
+    if config.deterministic:
+        use_deterministic_operations(config.seed)
     check_shares(strategy, config.batch_size, config.jit_compile)
     training, validation = load_examples(config, "train").split_validation(
         config.validation_split, config.seed, config.max_train_examples

@@ -19,6 +19,13 @@ class ExportConfig:
     version: int = flag(1, "number of the version, a directory of its own; one that exists is never replaced")
     max_image_pixels: int = flag(2**24, f"{MAX_PIXELS_HELP}; of image_bytes")
 
+    export_random: str = flag(
+        "normal",
+        "where the noise comes from: normal, TensorFlow's own kernel; uniform, for runtimes that lack it (OpenVINO), "
+        "where the noise is Gaussian and the same for all images",
+        ("normal", "uniform"),
+    )
+
     def __post_init__(self) -> None:
         check_options(self, "--")
         if not self.export_dir:

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from wca_tf.core import files
 from wca_tf.core.errors import InputError, one_line
+from wca_tf.core.options import check_value, options_of
 from wca_tf.core.own_modules import import_modules
 from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import make_seed
@@ -51,6 +52,7 @@ def export(
     class_names: Sequence[str] | None = None,
     version: int = 1,
     max_image_pixels: int = ExportConfig.max_image_pixels,
+    export_random: str = ExportConfig.export_random,
     config: Mapping[str, Any] | None = None,
     model_sha256: str | None = None,
     training_complete: bool | None = None,
@@ -66,6 +68,7 @@ def export(
         version: the directory's name, a whole number of 1 or more.
         max_image_pixels: the largest number of pixels of a file in a request of `image_bytes`; a file of more is an
             error of that request.
+        export_random: "normal", or "uniform" for runtimes without a kernel of normal numbers, such as OpenVINO.
         config: for the manifest: the configuration of the training, as JSON values.
         model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
         training_complete: for the manifest: whether the training was complete; `None` where it is not known.
@@ -84,7 +87,8 @@ def export(
     names = tuple(map(str, range(net.num_classes))) if class_names is None else tuple(class_names)
     if len(names) != net.num_classes or not all(isinstance(name, str) for name in names):
         raise InputError(f"expected {net.num_classes} class names, received {list(names)!r}")
-    signatures = Signatures(net, shape, names, max_image_pixels)
+    check_value("export_random", export_random, options_of(ExportConfig)["export_random"])
+    signatures = Signatures(net, shape, names, max_image_pixels, export_random)
     _check_noise_follows_seed(net, shape)
     manifest = {
         "schema": SCHEMA,
@@ -93,6 +97,7 @@ def export(
         "class_names": list(names),
         "signatures": list(signatures.endpoints),
         **_describe_noise(signatures),
+        "random": export_random,
         "config": _json_values(config),
         "model_sha256": model_sha256,
         "training_complete": training_complete,
@@ -145,6 +150,7 @@ def export_model_dir(config: ExportConfig, modules: Iterable[str] = ()) -> Path:
         class_names=dataset["class_names"],
         version=config.version,
         max_image_pixels=config.max_image_pixels,
+        export_random=config.export_random,
         config=stored["config"],
         model_sha256=sha256,
         training_complete=complete,

@@ -36,9 +36,10 @@ class Signatures:
         image_shape: (H, W, channels), channels 1 or 3.
         class_names: one for each class.
         max_image_pixels: the largest number of pixels of a file in `image_bytes`.
+        export_random: as for `sampler_of`.
 
     Raises:
-        InputError: weights are NaN or Inf; the net does not take images of this shape.
+        InputError: weights are NaN or Inf; the net does not take images of this shape; or as `sampler_of`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Signatures:
         image_shape: tuple[int, int, int],
         class_names: tuple[str, ...],
         max_image_pixels: int = ExportConfig.max_image_pixels,
+        export_random: str = ExportConfig.export_random,
     ) -> None:
         self.model = model
         self.max_image_pixels = max_image_pixels
@@ -57,7 +59,7 @@ class Signatures:
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             shape = list(image_shape)
             raise InputError(f"expected a model of finite weights for images {shape}: {one_line(error)}") from None
-        self.sampler = sampler_of(model, image_shape)
+        self.sampler = sampler_of(model, image_shape, export_random)
 
     @property
     def endpoints(self) -> dict[str, tuple[Callable[..., Answer], list[tf.TensorSpec]]]:

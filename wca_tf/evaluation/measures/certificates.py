@@ -5,17 +5,16 @@ For a net with Gaussian noise before its linear head and Lipschitz features, P(c
 certified by `smoothing_votes`.
 """
 
-import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from wca_tf.attacks.radii import Radius, parse_radii
+from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples
@@ -129,14 +128,14 @@ class Head:
     lipschitz: float
 
     @classmethod
+    @tensor_float_32(on=False)
     def of(cls, target: GaussianLogitsTarget, model: KnownNet, examples: Examples, step: int) -> "Head":
         """Return the head of a net that a target judges, and the logits of all images, `step` images at a time."""
-        with _without_tensor_float_32():
-            logits = [
-                target.noise_free_logits(target.features(to_float(tf.constant(examples.images[start : start + step]))))
-                for start in range(0, len(examples), step)
-            ]
-            scale, weights = (np.asarray(value, np.float64) for value in (target.logit_scale, model.class_weights))
+        logits = [
+            target.noise_free_logits(target.features(to_float(tf.constant(examples.images[start : start + step]))))
+            for start in range(0, len(examples), step)
+        ]
+        scale, weights = (np.asarray(value, np.float64) for value in (target.logit_scale, model.class_weights))
         stacked = np.concatenate([part.numpy() for part in logits]).astype(np.float64)
         return cls(stacked, np.asarray(examples.labels), weights, scale, model.lipschitz())
 
@@ -156,17 +155,6 @@ class Head:
             "union": union_certificate(*common, *noisy),
         }
         return {**found, "certificate": np.maximum(found["known_draw"], found["gaussian_shift"])}
-
-
-@contextlib.contextmanager
-def _without_tensor_float_32() -> Iterator[None]:
-    """Multiply float32 with all its bits, also on GPUs: else margins are wrong by a thousandth."""
-    before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    try:
-        yield
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
 def _target_of(context: Context) -> GaussianLogitsTarget:
