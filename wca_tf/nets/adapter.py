@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from wca_tf.core.errors import InputError
-from wca_tf.data.examples import in_unit_range
+from wca_tf.data.examples import Images, in_unit_range
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.foreign_net import ForeignNet
@@ -124,7 +124,7 @@ def in_its_range(model: Any, images: np.ndarray) -> tuple[np.ndarray, dict[str, 
     return images, {"pixel_range": pixel_range} if pixel_range else {}
 
 
-def check_pixels(target: AnyTarget, images: np.ndarray, labels: np.ndarray) -> str:
+def check_pixels(target: AnyTarget, images: Images, labels: np.ndarray) -> str:
     """Raise InputError where a Keras model answers better with pixels of another range than the one that is assumed.
 
     Args:
