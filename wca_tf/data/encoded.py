@@ -130,7 +130,7 @@ class ImageFiles(EncodedImages):
     @functools.cached_property
     def paths(self) -> tf.Tensor:
         """The files, strings [N]."""
-        with tf.device("CPU:0"):
+        with tf.init_scope(), tf.device("CPU:0"):  # a graph may ask first
             return tf.constant([os.fsencode(file) for file in self.files])
 
     def of_shape(self, image_shape: Sequence[int]) -> ImageFiles:
@@ -285,7 +285,7 @@ class IndexedImages:
 
     @functools.cached_property
     def _on_host(self) -> tf.Tensor:
-        with tf.device("CPU:0"):
+        with tf.init_scope(), tf.device("CPU:0"):  # a graph may ask first
             return tf.constant(self.numbers)
 
     def key(self) -> str:
