@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +27,9 @@ from wca_tf.data.encoded import IndexedImages
 from wca_tf.data.examples import Examples
 from wca_tf.data.resizing import Size, random_resized_crop
 from wca_tf.data.sources import load_examples, load_training_examples
+from wca_tf.nets.model_files import load_model
 from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.training import train
 
 FORMATS = (("png", "L"), ("jpg", "RGB"), ("bmp", "RGB"), ("gif", "P"), ("png", "RGBA"), ("png", "LA"), ("jpg", "L"))
 
@@ -266,13 +267,23 @@ def test_random_crops_are_cut_out_of_the_files_and_so_stay_on_disk(tmp_path):
 FLAGS = ("--backbone=lenet5", "--batch_size=16", "--epochs=4", "--augmentation=crop_flip", "--validation_split=0.2")
 
 
-def weights(model_dir: Path) -> bytes:
-    return zipfile.ZipFile(model_dir / "last.keras").read("model.weights.h5")
+def weights(model_dir: Path) -> dict[str, list]:
+    """All of the last epoch, with the optimizer's."""
+    net = load_model(model_dir / "last.keras")
+    return {each.path: np.asarray(each).tolist() for each in (*net.variables, *net.optimizer.variables)}
 
 
 def start(root: Path, model_dir: Path, *flags: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "bin/train", f"--dataset=folder:{root}", f"--model_dir={model_dir}", *FLAGS, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def outcomes(report_dir: Path, *flags: str) -> list:
+    """What bin/evaluate says of 20 images: everything but times."""
+    attacks = ("--attacks=pgd:steps=2,z_margin:steps=2", "--epsilons=8/255", "--num_examples=20")
+    subprocess.run([sys.executable, "bin/evaluate", f"--report_dir={report_dir}", *attacks, *flags], check=True)
+    with np.load(report_dir / "examples.npz") as examples:
+        return [(name, examples[name].tolist()) for name in examples.files if name != "seconds"]
 
 
 def wait_for_lines(model_dir: Path, count: int) -> None:
@@ -300,3 +311,21 @@ def test_a_streamed_run_ends_with_the_weights_of_one_in_memory_after_a_kill_and_
     (tmp_path / "away").rename(file)
     assert start(root, broken, "--in_memory=false").wait() == 0
     assert weights(broken) == weights(whole)
+    validated = [outcomes(each / "v", f"--model_dir={each}", "--split=validation") for each in (whole, broken)]
+    assert validated[0] == validated[1]
+    tested = [
+        outcomes(tmp_path / each, f"--model={whole}/model.keras", f"--dataset=folder:{root}", f"--in_memory={each}")
+        for each in ("true", "false")
+    ]
+    assert tested[0] == tested[1]
+
+
+def test_training_refuses_a_broken_validation_image_before_it_starts(tmp_path):
+    root = write_folder(tmp_path / "f", 30, sides=(28,))
+    config = TrainConfig(f"folder:{root}", backbone="lenet5", epochs=1, validation_split=0.2, in_memory="false")
+    _, validation = load_training_examples(config, 0.2, 0)
+    broken = Path(validation.images.encoded.name(validation.images.numbers[2]))
+    broken.write_bytes(broken.read_bytes()[:-60])
+    with pytest.raises(InputError, match=f"expected an image in {broken}"):
+        train(config, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

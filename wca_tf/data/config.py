@@ -16,6 +16,7 @@ SHORTER_SIDE_HELP = (
     "--image_size=224 is usual for ImageNet; 0 stretches images to the square"
 )
 
+IN_MEMORY = ("auto", "true", "false")
 IN_MEMORY_HELP = (
     "true: read all images into memory; false: read and decode each when it is used; auto: true where they take a "
     "quarter of the free memory at most. The results are the same"
@@ -38,7 +39,7 @@ class DataConfig:
     )
     shorter_side: int = flag(0, SHORTER_SIDE_HELP, minimum=0, maximum=10_000)
     max_image_pixels: int = flag(64_000_000, MAX_PIXELS_HELP, identity=False)
-    in_memory: str = flag("auto", IN_MEMORY_HELP, ("auto", "true", "false"), identity=False)
+    in_memory: str = flag("auto", IN_MEMORY_HELP, IN_MEMORY, identity=False)
 
     def __post_init__(self) -> None:
         check_options(self, "--")

@@ -133,10 +133,10 @@ class ImageFiles(EncodedImages):
         with tf.init_scope(), tf.device("CPU:0"):  # a graph may ask first
             return tf.constant([os.fsencode(file) for file in self.files])
 
-    def of_shape(self, image_shape: Sequence[int]) -> ImageFiles:
+    def of_shape(self, image_shape: Sequence[int], size: Size) -> ImageFiles:
         """Return the same files as images of a shape."""
         same = copy.copy(self)
-        same.image_shape = _shape(image_shape)
+        same.image_shape, same.size = _shape(image_shape), size
         return same
 
     def contents(self, numbers: tf.Tensor) -> tf.Tensor:

@@ -83,6 +83,11 @@ class Examples:
         for first in range(0, len(self), rows):
             yield self.images[first : first + rows]
 
+    def check_readable(self) -> None:
+        """Decode each image on disk once; raise InputError, which names the file, where one cannot be read."""
+        if isinstance(self.images, IndexedImages):
+            _ = self.sha256
+
     def check_unchanged(self) -> None:
         """Raise InputError where a file of images on disk is gone or has changed since it was found."""
         if isinstance(self.images, IndexedImages):

@@ -70,7 +70,7 @@ def load_training_examples(
 ) -> tuple[Examples, Examples | None]:
     """Return (training, validation) examples of the train split, as `Examples.split_validation` divides them.
 
-    Only these are read. That is what sets it apart from `load_examples`, which reads all of them first, into memory.
+    Only these are read. (`load_examples(config, "train").split_validation(...)` has every image in memory, and copies.)
 
     Raises:
         InputError: as `load_examples` and `split_validation`.
@@ -284,7 +284,7 @@ def _image_files(directory: Path) -> list[Path]:
 def _image_file_set(files: list[Path], config: DataConfig) -> ImageFiles:
     """Return the images of files, of one size after resizing; grey images become RGB if any image is RGB."""
     size = config.size
-    images = ImageFiles(files, (0, 0, 0), size)
+    images = ImageFiles(files, (0, 0, 0), Size())
     shapes = cached(images.key(np.arange(len(files))), functools.partial(_announced, images))["shapes"]
     for number in np.flatnonzero(shapes[:, 2] == 0)[:1]:
         bits = int.from_bytes(files[number].read_bytes()[28:30], "little")
@@ -299,7 +299,7 @@ def _image_file_set(files: list[Path], config: DataConfig) -> ImageFiles:
         sizes = f"{files[0]}: {tuple(shapes[0].tolist())}, {files[number]}: {tuple(shapes[number].tolist())}"
         raise InputError(f"images differ in size ({sizes}): choose one with --image_size")
     height, width = (size.side, size.side) if size.side else shapes[0, :2]
-    return images.of_shape((height, width, shapes[:, 2].max()))
+    return images.of_shape((height, width, shapes[:, 2].max()), size)
 
 
 def _announced(images: ImageFiles) -> dict[str, np.ndarray]:

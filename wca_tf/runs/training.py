@@ -102,6 +102,8 @@ def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection
     training, validation = load_training_examples(
         config, config.validation_split, config.seed, config.max_train_examples
     )
+    for part in filter(None, (training, validation)):
+        part.check_readable()
     if (size := _fitting(config, training, strategy).batch_size) < config.batch_size:
         print(f"--batch_size={size}: there are {len(training)} images to train on")
     flags = {name: value for name, value in identity(config).items() if name not in PATHS}
