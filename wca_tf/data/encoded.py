@@ -18,7 +18,6 @@ from wca_tf.data.resizing import Size, random_resized_crop
 from wca_tf.distribution.progress import progress_bar
 
 BLOCK_BYTES = 2**25  # of decoded images that are in memory at a time
-RECORD_HEADER, RECORD_FOOTER = 12, 4  # of a TFRecord: the length with its checksum before the data, a checksum after
 
 
 def _shape(sides: Sequence[int]) -> tuple[int, int, int]:
@@ -152,48 +151,6 @@ class ImageFiles(EncodedImages):
         return numbers
 
 
-class TFDSRecords(EncodedImages):
-    """Records of a prepared TFDS set.
-
-    Args:
-        features: the set's features.
-        image_key: that of the image.
-        read_records: a function of numbers [B] that returns the records, a list of bytes.
-        shards: [N], the number of the file of each record.
-        files, image_shape, size, dtype: as for `EncodedImages`.
-    """
-
-    def __init__(self, features: Any, image_key: str, read_records: Any, shards: np.ndarray, *about: Any) -> None:
-        super().__init__(*about)
-        self.features, self.image_key, self.read_records, self.shards = features, image_key, read_records, shards
-
-    def contents(self, numbers: tf.Tensor) -> tf.Tensor:
-        def read(numbers: np.ndarray) -> np.ndarray:
-            return np.array([*self.read_records(numbers), None], object)[:-1]  # always an array of objects
-
-        return tf.ensure_shape(tf.numpy_function(read, [numbers], tf.string), numbers.shape)
-
-    def decode(self, contents: tf.Tensor) -> tf.Tensor:
-        return self.features.deserialize_example(contents)[self.image_key]
-
-    def name(self, number: int) -> str:
-        return f"record {number} ({self.files[self.shards[number]]})"
-
-    def files_of(self, numbers: np.ndarray) -> np.ndarray:
-        return self.shards[numbers]
-
-
-def read_tfrecords(files: Sequence[str], places: np.ndarray, numbers: np.ndarray) -> list[bytes]:
-    """Return TFRecords by number; `places` has the file, the offset and the length of each, [N, 3]."""
-    records = []
-    for file, offset, length in places[numbers].tolist():
-        with open(files[file], "rb", buffering=0) as opened:
-            records.append(os.pread(opened.fileno(), length, offset))
-        if len(records[-1]) != length:
-            raise OSError(f"{files[file]} ends before byte {offset + length}")
-    return records
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class IndexedImages:
     """Some encoded images. It has the shape, type and indices of an array [N, H, W, channels], and no pixels in memory.
@@ -208,6 +165,11 @@ class IndexedImages:
 
     encoded: EncodedImages
     numbers: np.ndarray
+
+    @classmethod
+    def every(cls, encoded: EncodedImages, count: int) -> IndexedImages:
+        """Return all `count` images of a source."""
+        return cls(encoded, np.arange(count))
 
     @property
     def shape(self) -> tuple[int, ...]:
