@@ -26,7 +26,7 @@ from wca_tf.data.config import DataConfig
 from wca_tf.data.encoded import IndexedImages
 from wca_tf.data.examples import Examples
 from wca_tf.data.resizing import Size, random_resized_crop
-from wca_tf.data.sources import load_examples, load_training_examples
+from wca_tf.data.sources import load_examples, open_examples, place
 from wca_tf.nets.model_files import load_model
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.training import train
@@ -162,8 +162,9 @@ def test_images_stay_on_disk_where_they_take_more_than_a_quarter_of_the_free_mem
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=4 * size // 2))
     assert type(load(root, "auto", first=8).images) is np.ndarray  # only what is asked for counts
     config = DataConfig(f"folder:{root}")
-    assert [type(part.images) for part in load_training_examples(config, 0.25, 0)] == [IndexedImages] * 2
-    assert [type(part.images) for part in load_training_examples(config, 0.25, 0, 4)] == [np.ndarray] * 2
+    for most, kind in ((0, IndexedImages), (4, np.ndarray)):
+        parts = open_examples(config, "train").split_validation(0.25, 0, most)
+        assert [type(part.images) for part in place(config, *parts)] == [kind] * 2
 
 
 def test_only_the_images_that_are_asked_for_are_decoded(tmp_path):
@@ -253,7 +254,7 @@ def test_random_crops_are_cut_out_of_the_files_and_so_stay_on_disk(tmp_path):
     with pytest.raises(InputError, match="--in_memory=auto or false with --augmentation=resized_crop_flip"):
         TrainConfig(f"folder:{root}", augmentation="resized_crop_flip", image_size=6, in_memory="true")
     config = TrainConfig(f"folder:{root}", augmentation="resized_crop_flip", image_size=6)
-    training, _ = load_training_examples(config, 0, 0)
+    training = load_examples(config, "train")
     assert isinstance(training.images, IndexedImages)
     [(cut, _)] = training_batches(training, len(training), 1, 0, 0, "resized_crop_flip")
     [(plain, _)] = training_batches(training, len(training), 1, 0, 0, "none")
@@ -278,12 +279,12 @@ def start(root: Path, model_dir: Path, *flags: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def outcomes(report_dir: Path, *flags: str) -> list:
+def outcomes(report_dir: Path, *flags: str) -> dict[str, bytes]:
     """What bin/evaluate says of 20 images: everything but times."""
     attacks = ("--attacks=pgd:steps=2,z_margin:steps=2", "--epsilons=8/255", "--num_examples=20")
     subprocess.run([sys.executable, "bin/evaluate", f"--report_dir={report_dir}", *attacks, *flags], check=True)
     with np.load(report_dir / "examples.npz") as examples:
-        return [(name, examples[name].tolist()) for name in examples.files if name != "seconds"]
+        return {name: examples[name].tobytes() for name in examples.files if name != "seconds"}
 
 
 def wait_for_lines(model_dir: Path, count: int) -> None:
@@ -323,7 +324,7 @@ def test_a_streamed_run_ends_with_the_weights_of_one_in_memory_after_a_kill_and_
 def test_training_refuses_a_broken_validation_image_before_it_starts(tmp_path):
     root = write_folder(tmp_path / "f", 30, sides=(28,))
     config = TrainConfig(f"folder:{root}", backbone="lenet5", epochs=1, validation_split=0.2, in_memory="false")
-    _, validation = load_training_examples(config, 0.2, 0)
+    _, validation = open_examples(config, "train").split_validation(0.2, 0)
     broken = Path(validation.images.encoded.name(validation.images.numbers[2]))
     broken.write_bytes(broken.read_bytes()[:-60])
     with pytest.raises(InputError, match=f"expected an image in {broken}"):

@@ -44,42 +44,32 @@ def load_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
         InputError: another split; a negative number; unknown, absent, empty or broken data; files that are no images;
             labels out of range.
     """
-    if split not in SPLITS or first < 0:
-        raise InputError(
-            f"expected a split among {', '.join(SPLITS)}, and 0 examples or more; received {split!r}, {first}"
-        )
-    examples = _open(config, split, first).take(slice(0, first or None))
-    [placed] = _placed(config, split, examples)
+    [placed] = place(config, open_examples(config, split, first).take(slice(0, first or None)))
     return placed
 
 
-def load_training_examples(
-    config: DataConfig, validation_split: float, seed: int, most: int = 0
-) -> tuple[Examples, Examples | None]:
-    """Return (training, validation) examples of the train split, as `Examples.split_validation` divides them.
-
-    Only these are read. (`load_examples(config, "train").split_validation(...)` has every image in memory, and copies.)
-
-    Raises:
-        InputError: as `load_examples` and `split_validation`.
-    """
-    parts = _open(config, "train").split_validation(validation_split, seed, most)
-    training, *validation = _placed(config, "train", *(part for part in parts if part))
-    return training, validation[0] if validation else None
-
-
-def _placed(config: DataConfig, split: str, *parts: Examples) -> list[Examples]:
+def place(config: DataConfig, *parts: Examples) -> list[Examples]:
     """Return the parts, in memory if the configuration says so: by default if a quarter of what is free holds them."""
     images = [part.images for part in parts if isinstance(part.images, IndexedImages)]
     fits = sum(each.nbytes for each in images) <= MEMORY_SHARE * psutil.virtual_memory().available
     bytes_alone = all(each.dtype == np.uint8 for each in images)
     if bytes_alone and (config.in_memory == "false" or config.crops_files or (config.in_memory == "auto" and not fits)):
         return list(parts)
-    return [part.in_memory(f"reading {config.dataset} {split}") for part in parts]
+    return [part.in_memory(f"reading {config.dataset}") for part in parts]
 
 
-def _open(config: DataConfig, split: str, first: int = 0) -> Examples:
-    """Return all examples of a split, with images on disk; of a TFDS set only the first, if their number is given."""
+def open_examples(config: DataConfig, split: str, first: int = 0) -> Examples:
+    """Return all examples of a split, with images on disk; of a TFDS set only the first, if their number is given.
+
+    Divide them and take what you need: `place` then reads that alone into memory.
+
+    Raises:
+        InputError: as `load_examples`.
+    """
+    if split not in SPLITS or first < 0:
+        raise InputError(
+            f"expected a split among {', '.join(SPLITS)}, and 0 examples or more; received {split!r}, {first}"
+        )
     check_dataset_present(config)
     if config.dataset == "digits":
         return _load_digits(split, config.size)

@@ -20,7 +20,7 @@ from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import keras_seed
 from wca_tf.data.batches import evaluation_batches, to_float, training_batches
 from wca_tf.data.examples import Examples
-from wca_tf.data.sources import load_training_examples
+from wca_tf.data.sources import open_examples, place
 from wca_tf.defences import NetRequest
 from wca_tf.distribution.cluster import is_chief, would_be_chief
 from wca_tf.distribution.strategy import (
@@ -99,9 +99,11 @@ def _fitting(config: TrainConfig, training: Examples, strategy: tf.distribute.St
 def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection[int]) -> dict[str, float]:
     strategy = make_strategy(config.strategy)
     check_shares(strategy, config.batch_size, config.jit_compile)
-    training, validation = load_training_examples(
-        config, config.validation_split, config.seed, config.max_train_examples
+    parts = open_examples(config, "train").split_validation(
+        config.validation_split, config.seed, config.max_train_examples
     )
+    training, *others = place(config, *filter(None, parts))
+    validation = others[0] if others else None
     for part in filter(None, (training, validation)):
         part.check_readable()
     if (size := _fitting(config, training, strategy).batch_size) < config.batch_size:
