@@ -19,6 +19,7 @@ REQUIREMENTS = [
     "matplotlib>=3.9",
     "numpy>=1.26",
     "pillow>=10.3",
+    "psutil>=5.9",  # how much memory is free
     "scikit-learn>=1.5",
     "scipy>=1.13",
     "tabulate>=0.10",
@@ -65,6 +66,7 @@ setup(
         "imagenet": IMAGENET,
         "cuda": ["tensorflow[and-cuda]"],
         "jax": ["jax>=0.4.30"],
+        "stream": ["array_record>=0.5"],  # TFDS sets in this format
         "torch": ["torch>=2.4"],
     },
     entry_points={

@@ -54,8 +54,8 @@ def measure(study: Study, dataset: str) -> None:
         curves = []
         for seed in SEEDS[study.scale]:
             print(f"== SVM, {covariance} noise, seed {seed}")
-            svm = train_svm(train.images, train.labels, covariance, seed)
-            curves.append(bound_curve(svm, test.images, test.labels, EPSILONS, seed))
+            svm = train_svm(train.images[:], train.labels, covariance, seed)
+            curves.append(bound_curve(svm, test.images[:], test.labels, EPSILONS, seed))
         check_bound(curves)
         found[covariance] = curves
     study.evidence.add_own("bound", found)

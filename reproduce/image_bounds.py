@@ -40,7 +40,7 @@ class Bounds:
         config = EvaluateConfig(tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=count)
         examples = wca_tf.load_evaluation_examples(config, directory)
         model = directory.load_best()
-        images, target = examples.images.astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
+        images, target = examples.images[:].astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
         parts = [np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, len(images) // 500 + 1)]
         logits = np.concatenate(parts).astype(np.float64)
         return cls(model, images, np.asarray(examples.labels), logits, np.asarray(target.logit_scale, np.float64))

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from attack_nets import build_attack, zero_gradients_of
+from PIL import Image
 from replicated import descend, perturb
+from sklearn.datasets import load_digits
 from toy_models import convolution, make_model, toy_data
 
 from wca_tf.core.errors import InputError
@@ -204,6 +206,23 @@ def compare(root, tmp_path, one_device, variants, evaluation, strategy, **proces
         check_equal_images(np.load(tmp_path / "alone.npy"), np.load(tmp_path / "perturbed.npy"))
     evaluate(evaluation, trained, tmp_path / "alone")
     check_equal_evaluations(tmp_path / "alone", tmp_path / "shared")
+
+
+@pytest.mark.slow
+def test_two_workers_with_images_on_disk_descend_as_two_with_images_in_memory(root, tmp_path):
+    digits = load_digits()
+    for number in range(300):
+        folder = tmp_path / "digits" / str(digits.target[number])
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.kron(digits.images[number] * 15, np.ones((4, 4))).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:03}.png")
+    config = dataclasses.replace(config_of("lenet_plus_plus"), dataset=f"folder:{tmp_path / 'digits'}")
+    for in_memory in ("true", "false"):
+        placed = dataclasses.replace(config, in_memory=in_memory)
+        run_jobs(root, "multi_worker", [("descend", placed, tmp_path / in_memory)], workers=2)
+    mine, theirs = (load_model(ModelDirectory(tmp_path / each).last) for each in ("true", "false"))
+    for weight, its in zip(mine.variables, theirs.variables, strict=True):
+        np.testing.assert_array_equal(weight, its, err_msg=weight.path)
 
 
 @pytest.mark.slow

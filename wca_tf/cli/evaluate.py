@@ -23,7 +23,7 @@ from wca_tf.attacks.tables import help_text, names_by_group
 from wca_tf.cli.flags import config_from_flags, define_flags, import_tensorflow, run, show_in_help
 from wca_tf.core.errors import InputError
 from wca_tf.core.paths import expand_user
-from wca_tf.data.config import DATASET_HELP, MAX_PIXELS_HELP, DataConfig
+from wca_tf.data.config import DATASET_HELP, IN_MEMORY, IN_MEMORY_HELP, MAX_PIXELS_HELP, SHORTER_SIDE_HELP, DataConfig
 from wca_tf.data.preflight import check_dataset_present
 from wca_tf.distribution.cluster import check_strategy, is_chief
 from wca_tf.evaluation.config import EvaluateConfig
@@ -35,10 +35,9 @@ All attacks take eot_samples=N, the draws that a gradient averages over, and tar
 the label. The options of each, with their defaults:
 """
 # Flags that are for --model alone.
-OF_MODEL = (
-    *("dataset", "image_size", "max_image_pixels", "download"),
-    *("pixel_range", "outputs", "output", "training", "independent_noise"),
-)
+OF_IMAGES = ("image_size", "shorter_side", "max_image_pixels", "in_memory")
+OF_NET = ("pixel_range", "outputs", "output", "training", "independent_noise")
+OF_MODEL = ("dataset", *OF_IMAGES, "download", *OF_NET)
 COMMON = (
     "model_dir",
     "model",
@@ -134,8 +133,8 @@ def _data_config(config: EvaluateConfig) -> DataConfig:
     if not flags.FLAGS.dataset:
         raise InputError("expected --dataset=NAME with --model, whose images it is evaluated on")
     where = config.tfds_data_dir or DataConfig.tfds_data_dir
-    sizes = {name: flags.FLAGS[name].value for name in ("image_size", "max_image_pixels")}
-    return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, **sizes)
+    images = {name: flags.FLAGS[name].value for name in OF_IMAGES}
+    return DataConfig(flags.FLAGS.dataset, where, flags.FLAGS.download, **images)
 
 
 def _show(report: "wca_tf.Evaluation") -> None:
@@ -158,6 +157,8 @@ def console() -> None:
     flags.DEFINE_bool("independent_noise", False, "of --model in PyTorch or JAX: each image has noise of its own")
     flags.DEFINE_string("dataset", "", f"of --model: {DATASET_HELP}")
     flags.DEFINE_integer("image_size", 0, "of --model: resize images to this height and width; 0 keeps their size")
+    flags.DEFINE_integer("shorter_side", 0, f"of --model: {SHORTER_SIDE_HELP}")
+    flags.DEFINE_enum("in_memory", DataConfig.in_memory, IN_MEMORY, f"of --model: {IN_MEMORY_HELP}")
     flags.DEFINE_integer("max_image_pixels", DataConfig.max_image_pixels, f"of --model: {MAX_PIXELS_HELP}")
     flags.DEFINE_bool("download", False, "of --model: fetch the TFDS set when it is absent")
     flags.DEFINE_string("report_dir", "", "where the results go; default with --model_dir: MODEL_DIR/evaluations/NAME")

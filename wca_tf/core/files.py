@@ -112,8 +112,13 @@ def sha256_of_arrays(*arrays: np.ndarray) -> str:
     hashed = hashlib.sha256()
     for array in arrays:
         hashed.update(f"{array.dtype}{array.shape}".encode())
-        hashed.update(array.tobytes())
+        hashed.update(bytes_of(array))
     return hashed.hexdigest()
+
+
+def bytes_of(array: np.ndarray) -> memoryview:
+    """Return the bytes of an array's values; no copy where they are contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def use_locks(use: bool) -> None:

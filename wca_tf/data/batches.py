@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import Purpose, fold_in, make_seed
+from wca_tf.data.encoded import IndexedImages
 from wca_tf.data.examples import Examples
+from wca_tf.data.resizing import random_resized_crop
 
 CROP_PADDING = 4
 
@@ -22,17 +24,20 @@ class Augmentation(NamedTuple):
         padding: the number of pixels by which they move at most; 0 for images as they are.
         mode: what comes in at the border, as for `crop_flip`.
         alternating: whether an image is mirrored in every second epoch, in place of by chance.
+        resized: whether they are random rectangles, resized (`random_resized_crop`).
     """
 
     padding: int = 0
     mode: str = "CONSTANT"
     alternating: bool = False
+    resized: bool = False
 
 
 AUGMENTATIONS = {
     "none": Augmentation(),
     "crop_flip": Augmentation(CROP_PADDING),
     "translate_flip": Augmentation(2, "REFLECT", alternating=True),
+    "resized_crop_flip": Augmentation(resized=True),
 }
 
 
@@ -58,28 +63,33 @@ def training_batches(
     The last partial batch of each epoch is left out. Order and augmentation depend on (seed, epoch). So a resumed run
     sees the same images as an uninterrupted one, and several workers together see the same images as one.
     """
-    images, labels = _on_host(examples)
+    images, labels = _by_index(examples)
     count, how = len(examples), AUGMENTATIONS[augmentation]
 
     def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         epoch_seed = fold_in(make_seed(seed), epoch)
+        crop_seed = fold_in(epoch_seed, Purpose.CROP)
         order = tf.random.experimental.stateless_shuffle(tf.range(count), fold_in(epoch_seed, Purpose.ORDER))
-        offsets = tf.random.stateless_uniform(
-            [count, 2], fold_in(epoch_seed, Purpose.CROP), 0, 2 * how.padding + 1, tf.int32
-        )
+        if how.resized:
+            crops = tf.random.stateless_uniform([count, 2], crop_seed, None, None, tf.int32)  # the seed of each
+        else:
+            crops = tf.random.stateless_uniform([count, 2], crop_seed, 0, 2 * how.padding + 1, tf.int32)
         if how.alternating:
             mirrored = tf.gather(tf.random.stateless_uniform([count], make_seed(seed)) < 0.5, order)
             mirrored = tf.math.logical_xor(mirrored, epoch % 2 == 1)
         else:
             mirrored = tf.random.stateless_uniform([count], fold_in(epoch_seed, Purpose.MIRROR)) < 0.5
-        rows = tf.data.Dataset.from_tensor_slices((order, offsets, mirrored))
+        rows = tf.data.Dataset.from_tensor_slices((order, crops, mirrored))
         return rows.batch(batch_size, drop_remainder=True)
 
     def make_batch(*rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        order, offsets, mirrored = (_of_worker(values, batch_size, worker, workers) for values in rows)
-        batch = tf.gather(images, order)
-        if how.padding:
-            batch = crop_flip(batch, offsets, mirrored, how.padding, how.mode)
+        order, crops, mirrored = (_of_worker(values, batch_size, worker, workers) for values in rows)
+        if how.resized:
+            batch = flip(images.crops(order, crops), mirrored)
+        elif how.padding:
+            batch = crop_flip(images.images(order), crops, mirrored, how.padding, how.mode)
+        else:
+            batch = images.images(order)
         return to_float(batch), tf.gather(labels, order)
 
     numbers = tf.data.Dataset.range(first_epoch, epochs)
@@ -109,23 +119,48 @@ def crop_flip(
     return tf.map_fn(move, (images, offsets, mirrored), fn_output_signature=images.dtype)
 
 
+def flip(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
+    """Mirror the images [B, H, W, channels] whose entry in `mirrored` [B] is true."""
+    return tf.where(mirrored[:, tf.newaxis, tf.newaxis, tf.newaxis], tf.reverse(images, [2]), images)
+
+
 def evaluation_batches(examples: Examples, batch_size: int, worker: int = 0, workers: int = 1) -> tf.data.Dataset:
     """Return a dataset of (images, labels, weights) in order; images of weight 0 fill up the last batch."""
-    images, labels = _on_host(examples)
+    images, labels = _by_index(examples)
     count = len(examples)
     indices = tf.data.Dataset.range(-(-count // batch_size) * batch_size).batch(batch_size)
 
     def make_batch(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         indices = _of_worker(indices, batch_size, worker, workers)
         rows = tf.minimum(indices, count - 1)
-        return to_float(tf.gather(images, rows)), tf.gather(labels, rows), tf.cast(indices < count, tf.float32)
+        return to_float(images.images(rows)), tf.gather(labels, rows), tf.cast(indices < count, tf.float32)
 
     return indices.map(make_batch, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def _on_host(examples: Examples) -> tuple[tf.Tensor, tf.Tensor]:
+class _ArrayByIndex:
+    """An array of images, read by index as `IndexedImages` are; TensorFlow makes no copy of it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def images(self, indices: tf.Tensor) -> tf.Tensor:
+        batch = tf.numpy_function(self.array.__getitem__, [indices], self.array.dtype)
+        return tf.ensure_shape(batch, (*indices.shape, *self.array.shape[1:]))
+
+    def crops(self, indices: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
+        _, height, width, channels = self.array.shape
+        rows, signature = (self.images(indices), seeds), tf.TensorSpec([height, width, channels], self.array.dtype)
+        return tf.map_fn(
+            lambda row: random_resized_crop(row[0], row[1], (height, width)), rows, fn_output_signature=signature
+        )
+
+
+def _by_index(examples: Examples) -> tuple[_ArrayByIndex | IndexedImages, tf.Tensor]:
     with tf.device("CPU:0"):  # a GPU gets batches, not the data set
-        return tf.constant(examples.images), tf.constant(examples.labels)
+        labels = tf.constant(examples.labels)
+    images = examples.images
+    return images if isinstance(images, IndexedImages) else _ArrayByIndex(images), labels
 
 
 def _of_worker(rows: tf.Tensor, batch_size: int, worker: int, workers: int) -> tf.Tensor:

@@ -1,12 +1,21 @@
-"""A checked set of labelled images in memory, and its parts."""
+"""A checked set of labelled images, in memory or on disk, and its parts."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 from wca_tf.core.errors import InputError
+from wca_tf.core.files import bytes_of
 from wca_tf.core.lazily import np
+from wca_tf.data.cache import cached
+from wca_tf.data.encoded import IndexedImages, rows_of
+from wca_tf.distribution.progress import progress_bar
+
+Images: TypeAlias = "np.ndarray | IndexedImages"
 
 BRIGHT = 128  # of 255
 INFINITE = -1  # tf.data.INFINITE_CARDINALITY
@@ -14,10 +23,10 @@ INFINITE = -1  # tf.data.INFINITE_CARDINALITY
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """Labelled images in memory.
+    """Labelled images, in memory as an array or on disk as `IndexedImages`.
 
     Attributes:
-        images: [N, H, W, channels], uint8, or float32 in [0, 1].
+        images: [N, H, W, channels], uint8, or float32 in [0, 1]. `images[indices]` is an array in both cases.
         labels: [N], whole numbers in [0, len(class_names)).
         class_names: the name of each class.
 
@@ -31,7 +40,7 @@ class Examples:
         (3, (2, 2, 1))
     """
 
-    images: np.ndarray
+    images: Images
     labels: np.ndarray
     class_names: tuple[str, ...]
 
@@ -50,21 +59,82 @@ class Examples:
         return tuple(self.images.shape[1:])
 
     def take(self, indices: np.ndarray | slice) -> Examples:
-        """Return the examples at `indices`, in that order."""
-        return Examples(self.images[indices], self.labels[indices], self.class_names)
+        """Return the examples at `indices`, in that order; those on disk stay there."""
+        every = self.images
+        images = every.select(indices) if isinstance(every, IndexedImages) else every[indices]
+        return Examples(images, self.labels[indices], self.class_names)
+
+    def in_memory(self, what: str = "") -> Examples:
+        """Return the examples with an array of images; `what` is the text of a progress bar, shown where they are read.
+
+        Raises:
+            InputError: a file is gone, has changed, or is no image.
+        """
+        if not isinstance(self.images, IndexedImages):
+            return self
+        return dataclasses.replace(self, images=self.images.loaded(what))
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield the images in order, in blocks of at most 32 MB."""
+        if isinstance(self.images, IndexedImages):
+            yield from self.images.blocks()
+            return
+        rows = rows_of(self.image_shape, self.images.itemsize)
+        for first in range(0, len(self), rows):
+            yield self.images[first : first + rows]
+
+    def check_readable(self) -> None:
+        """Decode each image on disk once; raise InputError, which names the file, where one cannot be read."""
+        if isinstance(self.images, IndexedImages):
+            _ = self.sha256
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where a file of images on disk is gone or has changed since it was found."""
+        if isinstance(self.images, IndexedImages):
+            self.images.check_unchanged()
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The SHA-256 of images and labels, in hexadecimal: that of `sha256_of_arrays`, in memory and on disk."""
+        return str(self._summary["sha256"])
+
+    @functools.cached_property
+    def _summary(self) -> dict[str, np.ndarray]:
+        """The digest, and how often each channel of uint8 images has each value, [channels, 256].
+
+        Those of images on disk are kept for later commands.
+        """
+        if not isinstance(self.images, IndexedImages):
+            return self._found_in_one_pass()
+        labels = hashlib.sha256(bytes_of(self.labels)).hexdigest()
+        return cached(hashlib.sha256((self.images.key() + labels).encode()).hexdigest(), self._found_in_one_pass)
+
+    def _found_in_one_pass(self) -> dict[str, np.ndarray]:
+        hashed, counts = hashlib.sha256(), np.zeros([self.image_shape[2], 256], np.int64)
+        hashed.update(f"{self.images.dtype}{self.images.shape}".encode())
+        on_disk = isinstance(self.images, IndexedImages)
+        with progress_bar(len(self), "images", "checking images", show=on_disk) as progress:
+            for block in self.blocks():
+                hashed.update(bytes_of(block))
+                for channel in range(len(counts)) if block.dtype == np.uint8 else ():
+                    counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
+                progress.update(len(block))
+        hashed.update(f"{self.labels.dtype}{self.labels.shape}".encode())
+        hashed.update(bytes_of(self.labels))
+        return {"sha256": np.array(hashed.hexdigest()), "counts": counts}
 
     def pixel_statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return the mean and standard deviation of each channel, for images in [0, 1].
 
         A constant channel gets deviation 1.
         """
-        channels = np.moveaxis(self.images, -1, 0)
         if self.images.dtype == np.uint8:  # by counting: a float copy of the images would take 8 times their memory
-            values = np.arange(256) / 255
-            shares = [np.bincount(channel.ravel(), minlength=256) / channel.size for channel in channels]
+            values, counts = np.arange(256) / 255, self._summary["counts"]
+            shares = [count / count.sum() for count in counts]
             mean = np.array([share @ values for share in shares])
             std = np.sqrt([share @ (values - m) ** 2 for share, m in zip(shares, mean, strict=True)])
         else:
+            channels = np.moveaxis(self.images[:], -1, 0)
             mean = np.array([channel.mean(dtype=np.float64) for channel in channels])
             std = np.array([channel.std(dtype=np.float64) for channel in channels])
         return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
@@ -86,12 +156,13 @@ class Examples:
         return self.take(order[num_validation:][: most or None]), self.take(order[:num_validation])
 
 
-def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def as_arrays(images: Any, labels: Any = None) -> tuple[Any, np.ndarray]:
     """Return images and labels as NumPy arrays.
 
     Args:
         images: arrays, tensors of TensorFlow, torch or JAX, or lists: uint8 or floats, [N, H, W, channels], or
             [N, H, W] of grey images. Or, without labels, a `tf.data.Dataset` of (images, labels) batches.
+            `IndexedImages` stay as they are.
         labels: whole numbers of any type, [N] or [N, 1], or one-hot rows [N, C].
 
     Returns:
@@ -102,6 +173,8 @@ def as_arrays(images: Any, labels: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """
     if labels is None:
         images, labels = _gathered(images)
+    if isinstance(images, IndexedImages):
+        return images, _whole_labels(np.asarray(labels))
     try:
         images, labels = np.asarray(images), np.asarray(labels)
     except ValueError:
@@ -169,11 +242,14 @@ def _whole_labels(labels: np.ndarray) -> np.ndarray:
     return labels
 
 
-def check_images(images: np.ndarray) -> None:
-    """Raise InputError unless `images` are [N, H, W, channels], N > 0, uint8 or float32 in [0, 1]."""
-    if images.ndim != 4 or images.size == 0:
+def check_images(images: Images) -> None:
+    """Raise InputError unless `images` are [N, H, W, channels], N > 0, uint8 or float32 in [0, 1].
+
+    Of images on disk the shape alone is checked.
+    """
+    if images.ndim != 4 or 0 in images.shape:
         raise InputError(f"expected images of shape [N, H, W, channels] with pixels, received {images.shape}")
-    if images.dtype == np.uint8:
+    if images.dtype == np.uint8 or isinstance(images, IndexedImages):
         return
     if images.dtype != np.float32:
         raise InputError(f"expected uint8 or float32 images, received {images.dtype}")

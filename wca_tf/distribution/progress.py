@@ -11,8 +11,8 @@ from wca_tf.distribution.cluster import is_chief
 LOG_INTERVAL = 30.0
 
 
-def progress_bar(total: int, unit: str, description: str = "", initial: int = 0) -> "tqdm[Any]":
-    """Return a tqdm bar over `total` units; use it as a context, and call `update(n)`."""
+def progress_bar(total: int, unit: str, description: str = "", initial: int = 0, show: bool = True) -> "tqdm[Any]":
+    """Return a tqdm bar over `total` units, which only the chief shows; use it as a context, and call `update(n)`."""
     return tqdm(
         total=total,
         initial=initial,
@@ -24,5 +24,5 @@ def progress_bar(total: int, unit: str, description: str = "", initial: int = 0)
         maxinterval=LOG_INTERVAL,
         miniters=0,  # else a bar that slows down stands still
         dynamic_ncols=True,
-        disable=not is_chief(),
+        disable=not (show and is_chief()),
     )

@@ -23,7 +23,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.options import identity
 from wca_tf.data.batches import to_float
 from wca_tf.data.examples import Examples, as_arrays, check_images
-from wca_tf.data.sources import load_examples
+from wca_tf.data.sources import load_examples, open_examples, place
 from wca_tf.distribution.strategy import check_same_everywhere, lost_worker_is_an_error, make_strategy, one_writer
 from wca_tf.evaluation.blocks import block_size, shard_of
 from wca_tf.evaluation.config import EvaluateConfig
@@ -85,7 +85,7 @@ def _evaluate_model_dir(
     belongs_to = {
         "model_dir": str(directory.path.resolve()),
         "model": described_before,
-        "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
+        "images_sha256": examples.sha256,
         "config": identity(config),
     }
     asked = dataclasses.replace(config, tfds_data_dir="", strategy="auto")
@@ -183,7 +183,7 @@ def evaluate_model(
     belongs_to: dict[str, Any] = {
         "model_dir": None,
         "model": {"name": name, "sha256": digest_of(model, target)},
-        "images_sha256": files.sha256_of_arrays(examples.images, examples.labels),
+        "images_sha256": examples.sha256,
         "config": identity(config),
     }
     if net_options:
@@ -297,10 +297,11 @@ def load_evaluation_examples(config: EvaluateConfig, directory: ModelDirectory) 
         train_config = dataclasses.replace(train_config, tfds_data_dir=config.tfds_data_dir)
     if config.split == "test":
         return load_examples(train_config, "test", config.num_examples)
-    trained_on, kept = load_examples(train_config, "train").split_validation(
+    trained_on, kept = open_examples(train_config, "train").split_validation(
         train_config.validation_split, train_config.seed, train_config.max_train_examples
     )
     if kept is None:
         raise InputError("expected --split=test: this net was trained with --validation_split=0, on all images")
     directory.check_same_dataset(trained_on, training=True)  # of other data, another part would be held out
-    return kept.take(slice(0, config.num_examples or None))
+    [placed] = place(train_config, kept.take(slice(0, config.num_examples or None)))
+    return placed

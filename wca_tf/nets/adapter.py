@@ -13,7 +13,7 @@ import numpy as np
 
 from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
-from wca_tf.data.examples import in_unit_range
+from wca_tf.data.examples import Images, in_unit_range
 from wca_tf.nets.answers import check_target
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.foreign_net import ForeignNet
@@ -152,7 +152,7 @@ def in_its_range(model: Any, images: np.ndarray) -> tuple[np.ndarray, dict[str, 
 
 
 @tensor_float_32(on=False)
-def check_pixels(target: AnyTarget, images: np.ndarray, labels: np.ndarray) -> str:
+def check_pixels(target: AnyTarget, images: Images, labels: np.ndarray) -> str:
     """Raise InputError where a Keras model answers better with pixels of another range than the one that is assumed.
 
     Args:

@@ -45,8 +45,9 @@ class TrainConfig(DataConfig):
     augmentation: str = flag(
         "none",
         "crop_flip: pad by 4, crop, mirror (CIFAR); translate_flip: move by 2 at most, mirror every second epoch (for "
-        "runs of few epochs)",
-        ("none", "crop_flip", "translate_flip"),
+        "runs of few epochs); resized_crop_flip: a random rectangle of the image as it is on disk, resized, mirror "
+        "(ImageNet)",
+        ("none", "crop_flip", "translate_flip", "resized_crop_flip"),
     )
     optimizer: str = flag("adam", "adam (paper), or nesterov: gradient descent with momentum 0.9", ("adam", "nesterov"))
     label_smoothing: float = flag(0.0, "share of each label that is given to all classes alike", minimum=0, maximum=1)
@@ -108,8 +109,17 @@ class TrainConfig(DataConfig):
                 f"expected --defence=none or wca with --backbone={self.backbone}, which stay Lipschitz; received "
                 f"{self.defence}"
             )
+        if self.crops_files and self.in_memory == "true":
+            raise InputError(
+                "expected --in_memory=auto or false with --augmentation=resized_crop_flip and --image_size, which cuts "
+                "rectangles out of the files; received true"
+            )
         if self.validation_split >= 1:
             raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
+
+    @property
+    def crops_files(self) -> bool:
+        return self.augmentation == "resized_crop_flip" and self.image_size > 0 and self.dataset != "digits"
 
     def _check_adversarial(self) -> None:
         """Raise InputError for options of adversarial training that are wrong, or that nothing would use."""

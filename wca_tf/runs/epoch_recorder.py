@@ -3,7 +3,7 @@
 import math
 import shlex
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ import numpy as np
 
 from wca_tf.core import files
 from wca_tf.core.errors import DivergedError, InputError
+from wca_tf.data.examples import Examples
 from wca_tf.distribution.progress import progress_bar
 from wca_tf.nets.model_files import save_model
 from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
@@ -21,13 +22,20 @@ class EpochRecorder(keras.callbacks.Callback):
     """A callback that writes, after each epoch, the best model, a line of metrics, then the backup.
 
     Each file is written completely or not at all. The backup comes last: a run that is killed before it repeats the
-    epoch, and writes the same again.
+    epoch, and writes the same again. An epoch in which a file of `data` changed is not kept.
     """
 
-    def __init__(self, directory: ModelDirectory, first_epoch: int, snapshots: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        first_epoch: int,
+        snapshots: Collection[int] = (),
+        data: Iterable[Examples] = (),
+    ) -> None:
         super().__init__()
         self.directory = directory
         self.snapshots = snapshots
+        self.data = data
         self.lines = _lines_before(directory, first_epoch)
         self.started = time.monotonic()
         self.overfitting: CatastrophicOverfitting | None = None
@@ -36,6 +44,7 @@ class EpochRecorder(keras.callbacks.Callback):
         self.started = time.monotonic()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.check_unchanged()
         if self.overfitting and self.overfitting.found:
             return  # the run ends with the epoch before
         values = {name: float(value) for name, value in (logs or {}).items()}
@@ -53,6 +62,11 @@ class EpochRecorder(keras.callbacks.Callback):
         if epoch + 1 in self.snapshots:
             self._write_snapshot(epoch + 1, line)
         save_model(self.model, self.directory.backup)
+
+    def check_unchanged(self) -> None:
+        """Raise InputError where a file of the data is gone or has changed since the run started."""
+        for part in self.data:
+            part.check_unchanged()
 
     def _write_snapshot(self, epoch: int, line: dict[str, float]) -> None:
         """Write a directory with the net as it is now; last.keras comes last, and says that the others are complete."""

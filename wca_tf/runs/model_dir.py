@@ -217,8 +217,7 @@ def _describe_dataset(examples: Examples, training: bool) -> dict[str, Any]:
     described = {"class_names": list(examples.class_names), "image_shape": list(examples.image_shape)}
     if not training:
         return described
-    sha256 = files.sha256_of_arrays(examples.images, examples.labels)
-    return {**described, "num_train_examples": len(examples), "train_sha256": sha256}
+    return {**described, "num_train_examples": len(examples), "train_sha256": examples.sha256}
 
 
 def _sha256_of_weights(config: TrainConfig) -> str | None:

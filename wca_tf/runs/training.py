@@ -14,7 +14,7 @@ import tensorflow as tf
 from wca_tf.attacks import BallAttack
 from wca_tf.core.arithmetic import tensor_float_32, use_deterministic_operations
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
-from wca_tf.core.files import exclusive_directory, remove_leftovers, sha256_of_arrays
+from wca_tf.core.files import exclusive_directory, remove_leftovers
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.options import identity
 from wca_tf.core.own_modules import import_modules
@@ -22,7 +22,7 @@ from wca_tf.core.paths import expand_user
 from wca_tf.core.seeds import keras_seed
 from wca_tf.data.batches import evaluation_batches, to_float, training_batches
 from wca_tf.data.examples import Examples
-from wca_tf.data.sources import load_examples
+from wca_tf.data.sources import open_examples, place
 from wca_tf.defences import NetRequest
 from wca_tf.distribution.cluster import is_chief, would_be_chief
 from wca_tf.distribution.strategy import (
@@ -103,13 +103,17 @@ def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection
     if config.deterministic:
         use_deterministic_operations(config.seed)
     check_shares(strategy, config.batch_size, config.jit_compile)
-    training, validation = load_examples(config, "train").split_validation(
+    parts = open_examples(config, "train").split_validation(
         config.validation_split, config.seed, config.max_train_examples
     )
+    training, *others = place(config, *filter(None, parts))
+    validation = others[0] if others else None
+    for part in filter(None, (training, validation)):
+        part.check_readable()
     if (size := _fitting(config, training, strategy).batch_size) < config.batch_size:
         print(f"--batch_size={size}: there are {len(training)} images to train on")
     flags = {name: value for name, value in identity(config).items() if name not in PATHS}
-    check_same_everywhere(strategy, lambda: (flags, sha256_of_arrays(training.images, training.labels)))
+    check_same_everywhere(strategy, lambda: (flags, training.sha256))
     with strategy.scope():
         model = new_model(config, training)  # before anything is written, since it may raise
         if config.adversarial != "none":
@@ -207,7 +211,8 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
     steps = max(1, config.epochs) * (len(training) // _fitting(config, training).batch_size)
     for layer in all_layers(model):
         if isinstance(layer, PatchWhitening):
-            layer.adapt(model.normalised(to_float(tf.constant(training.images[:ADAPTED]))))
+            some = training.take(slice(0, ADAPTED))
+            layer.adapt((model.normalised(to_float(tf.constant(block))) for block in some.blocks()), len(some))
     compile_model(
         model,
         config.learning_rate,
@@ -256,7 +261,7 @@ def _fit(
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     _check_snapshots(directory, [epoch for epoch in snapshots if epoch <= first_epoch])
-    recorder = EpochRecorder(directory, first_epoch, snapshots)
+    recorder = EpochRecorder(directory, first_epoch, snapshots, [part for part in (training, validation) if part])
     callbacks = [*config.parsed_defence.callbacks(), recorder]
     if config.adversarial != "none" and config.parsed_adversarial_attack.passes <= MAX_FAST_STEPS:
         attack, epsilon = _attack_of_training(config), config.parsed_adversarial_epsilon
@@ -282,7 +287,8 @@ def _fit(
             shuffle=False,  # the batches come shuffled
             verbose=0,
         )
-    except tf.errors.InvalidArgumentError as error:
+    except tf.errors.OpError as error:
+        recorder.check_unchanged()  # a file that is gone is why a batch cannot be read
         if DIVERGED not in str(error):
             raise
         raise DivergedError(

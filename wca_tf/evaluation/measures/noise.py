@@ -142,8 +142,8 @@ def _noise_to_margin(model: KnownNet, examples: Examples, scale: np.ndarray) -> 
     """Return the mean deviation of the label's lead over the nearest other class, over the mean size of that lead."""
     sums = np.zeros(2)
     for first in range(0, len(examples), IMAGES_AT_A_TIME):
-        some = examples.take(slice(first, first + IMAGES_AT_A_TIME))
-        noise_free = model.noise_free_logits(to_float(tf.constant(some.images)))
-        pair = margins.nearest_difference(noise_free, tf.constant(some.labels), tf.constant(scale, tf.float32))
+        part = slice(first, first + IMAGES_AT_A_TIME)
+        images, labels = to_float(tf.constant(examples.images[part])), tf.constant(examples.labels[part])
+        pair = margins.nearest_difference(model.noise_free_logits(images), labels, tf.constant(scale, tf.float32))
         sums += [float(tf.reduce_sum(each)) for each in pair]
     return float(sums[0] / sums[1]) if sums[1] else 0.0

@@ -149,7 +149,7 @@ def find_planted_examples(
         examples: clean images.
         seed: seed of the planted images and of the attacks.
     """
-    some = examples.take(slice(0, IMAGES))
+    some = examples.take(slice(0, IMAGES)).in_memory()
     images = to_float(tf.constant(some.images))
     # Otherwise the read-out would be fitted to other features than the attack sees.
     known = is_reproducible(target.with_fixed_draw(make_seed(0)), images)

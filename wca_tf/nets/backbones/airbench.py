@@ -1,5 +1,6 @@
 """The nets of airbench (Jordan, arXiv 2404.00498, 2024) for CIFAR-10, named after what the author's recipe reaches."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -100,14 +101,15 @@ class PatchWhitening(keras.layers.Layer):
         )
         self.bias = self.add_weight(name="bias", shape=(2 * size,), initializer="zeros")
 
-    def adapt(self, images: np.ndarray) -> None:
-        """Compute the filters from normalised images [N, H, W, C]."""
-        windows = np.lib.stride_tricks.sliding_window_view(np.asarray(images), (PATCH, PATCH), axis=(1, 2))
-        size = PATCH**2 * images.shape[3]
+    def adapt(self, blocks: Iterable[np.ndarray], count: int) -> None:
+        """Compute the filters from `count` normalised images, in blocks [N, H, W, C]."""
+        size = self.kernel.shape[-1] // 2
         moments = np.zeros((size, size))
-        for of_image in windows:  # one at a time, to save memory
-            patches = np.moveaxis(of_image, 2, -1).reshape(-1, size).astype(np.float64)  # rows, columns, channels
-            moments += patches.T @ patches / len(patches) / len(windows)
+        for block in blocks:
+            windows = np.lib.stride_tricks.sliding_window_view(np.asarray(block), (PATCH, PATCH), axis=(1, 2))
+            for of_image in windows:  # one at a time, to save memory
+                patches = np.moveaxis(of_image, 2, -1).reshape(-1, size).astype(np.float64)  # rows, columns, channels
+                moments += patches.T @ patches / len(patches) / count
         variances, components = np.linalg.eigh(moments)
         filters = (components / np.sqrt(variances + WHITENING_EPSILON))[:, ::-1]  # largest variance first
         self.kernel.assign(np.concatenate([filters, -filters], axis=1).reshape(self.kernel.shape))
