@@ -30,7 +30,8 @@ class BottleneckNet(StochasticClassifier):
         weight_decay: coupled l2 penalty on W alone, 0 or more.
         seed: starts the stream of training noise, in nets with noise.
         backbone_decay: coupled l2 penalty on the kernels of backbone and bottleneck, 0 or more.
-        lipschitz_bottleneck: whether the bottleneck has norm 1 at most (AOL); it then has no activation.
+        lipschitz_bottleneck: "aol" or "orthogonal" for a bottleneck of these layers, which have norm 1 and no
+            activation; `None` for another.
         temperature: T, above 0.
 
     Call arguments:
@@ -52,7 +53,7 @@ class BottleneckNet(StochasticClassifier):
         pixel_std: tuple[float, ...] = (1.0,),
         weight_decay: float = 0.0,
         seed: int = 0,
-        lipschitz_bottleneck: bool = False,
+        lipschitz_bottleneck: str | None = None,
         backbone_decay: float = 0.0,
         temperature: float = 1.0,
         **kwargs: Any,

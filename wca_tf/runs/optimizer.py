@@ -6,8 +6,10 @@ import keras
 import tensorflow as tf
 
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.runs.orthogonal_muon import OrthogonalMuon
 
 MOMENTUM = 0.9
+OTHERS = 0.1  # the rate of weights that are not orthogonal, as a share of that of the orthogonal ones
 # float16's normal numbers, 6e-5 to 65,504, then stand for gradients of 6e-8 to 64. Larger ones end the run as diverged.
 LOSS_SCALE = {"mixed_float16": 1024.0}
 
@@ -27,7 +29,12 @@ def compile_model(
     The loss scale is fixed because a dynamic one skips steps. A resumed run would then not know its position.
     """
     rate, loss_scale = SCHEDULES[schedule](learning_rate, steps), LOSS_SCALE.get(precision)
-    if optimizer == "nesterov":
+    descent: keras.optimizers.Optimizer
+    if optimizer.startswith("orthogonal"):
+        others = keras.optimizers.Adam(SCHEDULES[schedule](OTHERS * learning_rate, steps))
+        msign = optimizer == "orthogonal_muon"
+        descent = OrthogonalMuon(rate, MOMENTUM, msign, others, loss_scale_factor=loss_scale)
+    elif optimizer == "nesterov":
         descent = keras.optimizers.SGD(rate, momentum=MOMENTUM, nesterov=True, loss_scale_factor=loss_scale)
     else:
         descent = keras.optimizers.Adam(rate, loss_scale_factor=loss_scale)
