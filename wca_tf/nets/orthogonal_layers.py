@@ -89,8 +89,13 @@ class OrthogonalDense(keras.layers.Dense):
         kernel = np.asarray(self.kernel, np.float64)
         gamma = len(kernel) * _HALF_STEP / (1 - len(kernel) * _HALF_STEP)
         of_product = gamma * float(np.linalg.norm(np.abs(kernel), 2)) * norm
-        bias = float(np.linalg.norm(np.asarray(self.bias, np.float64))) if self.use_bias else 0.0
-        return of_product + _HALF_STEP * (self.lipschitz_constant * norm + of_product + bias) * self.use_bias
+        summands = self.lipschitz_constant * norm + of_product + self.bias_norm
+        return of_product + (_HALF_STEP * summands if self.use_bias else 0.0)
+
+    @property
+    def bias_norm(self) -> float:
+        """The l2 norm of the bias, 0 without one."""
+        return float(np.linalg.norm(np.asarray(self.bias, np.float64))) if self.use_bias else 0.0
 
 
 @keras.saving.register_keras_serializable("wca_tf")

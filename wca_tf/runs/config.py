@@ -53,8 +53,11 @@ class TrainConfig(DataConfig):
     optimizer: str = flag(
         "adam",
         "adam (paper); nesterov: gradient descent with momentum 0.9; orthogonal_muon: for --backbone=orthogonal_net, "
-        "with Adam at a tenth of the rate for the other weights; orthogonal_nesterov: the same without Muon's sign",
+        "at 0.03; orthogonal_nesterov: the same without Muon's sign, at about 0.003",
         ("adam", "nesterov", "orthogonal_muon", "orthogonal_nesterov"),
+    )
+    others_learning_rate: float = flag(
+        3e-3, "of Adam for the weights that are not orthogonal, with --optimizer=orthogonal_..."
     )
     label_smoothing: float = flag(0.0, "share of each label that is given to all classes alike", minimum=0, maximum=1)
     validation_split: float = flag(
@@ -84,8 +87,8 @@ class TrainConfig(DataConfig):
     adversarial_epsilon: str = flag("8/255", "of adversarial training: the attack's radius")
     margin_radius: float = flag(
         0.0,
-        "l2 radius to certify, with --backbone=lipschitz_cnn or orthogonal_net: the loss raises every other logit by what an attack of "
-        "this radius can gain; 0: cross-entropy",
+        "l2 radius to certify, with --backbone=lipschitz_cnn or orthogonal_net: the loss raises every other logit by "
+        "what an attack of this radius can gain; 0: cross-entropy",
         minimum=0,
     )
     temperature: float = flag(1.0, "the loss divides the logits by it")

@@ -9,7 +9,6 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.runs.orthogonal_muon import OrthogonalMuon
 
 MOMENTUM = 0.9
-OTHERS = 0.1  # the rate of weights that are not orthogonal, as a share of that of the orthogonal ones
 # float16's normal numbers, 6e-5 to 65,504, then stand for gradients of 6e-8 to 64. Larger ones end the run as diverged.
 LOSS_SCALE = {"mixed_float16": 1024.0}
 
@@ -23,6 +22,7 @@ def compile_model(
     jit_compile: bool = False,
     optimizer: str = "adam",
     label_smoothing: float = 0.0,
+    others_learning_rate: float = 3e-3,
 ) -> None:
     """Compile `model` with an optimizer and one of `SCHEDULES` over `steps`; in mixed_float16 with a fixed loss scale.
 
@@ -31,7 +31,7 @@ def compile_model(
     rate, loss_scale = SCHEDULES[schedule](learning_rate, steps), LOSS_SCALE.get(precision)
     descent: keras.optimizers.Optimizer
     if optimizer.startswith("orthogonal"):
-        others = keras.optimizers.Adam(SCHEDULES[schedule](OTHERS * learning_rate, steps))
+        others = keras.optimizers.Adam(SCHEDULES[schedule](others_learning_rate, steps))
         msign = optimizer == "orthogonal_muon"
         descent = OrthogonalMuon(rate, MOMENTUM, msign, others, loss_scale_factor=loss_scale)
     elif optimizer == "nesterov":

@@ -91,8 +91,8 @@ def build_backbone(
             weights.
 
     Raises:
-        InputError: an unknown name or option; images too small for the backbone; another factory than `LayerFactory` for a
-            backbone that makes its layers itself.
+        InputError: an unknown name or option; images too small for the backbone; another factory than `LayerFactory`
+            for a backbone that makes its layers itself.
 
     Examples:
         >>> build_backbone("lenet_plus_plus", (28, 28, 1)).output_shape

@@ -36,7 +36,7 @@ def orthogonal_net(
     for stage in range(MOST_STAGES):
         if any(side % 2 for side in features.shape[1:3]):
             break
-        features = SpaceToDepth(**options)(features)
+        features = SpaceToDepth(dtype=layers.precision)(features)
         for block in range(1 + blocks):
             features = CircularShift(**options)(features) if block else features
             features = MaxMin(**options)(OrthogonalDense(width * 2**stage, **options)(features))
