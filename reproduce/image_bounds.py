@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -49,6 +50,11 @@ class Bounds:
     def weights(self) -> np.ndarray:
         """The class weights, [C, D]."""
         return np.asarray(self.model.class_weights, np.float64)
+
+    def check(self, radii: Sequence[str], attack: str) -> None:
+        """Raise InputError where an attack goes below a certificate, as `violations`."""
+        if below := [f"{at}: {each}" for at in radii for each in self.violations(at, attack)]:
+            raise wca_tf.InputError(f"expected no attack below a certificate, received {'; '.join(below)}")
 
     def violations(self, radius: str, attack: str) -> list[str]:
         """Return where an attack that knows the draw, or on the net without noise, is below its certificate.
