@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,7 +62,9 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
 
 def net_of(dataset: str, scale: str) -> Net:
     """Return the net of a data set that is trained for long, with the epochs that are kept."""
-    return Net(dataset, "orthogonal_none", epochs_kept=KEPT[scale] if dataset in ("cifar10", "digits") else ())
+    if dataset == "cifar10":
+        return Net(dataset, "orthogonal_none", (("augmentation", "flip"),), epochs_kept=KEPT[scale])
+    return Net(dataset, "orthogonal_none", epochs_kept=KEPT[scale] if dataset == "digits" else ())
 
 
 def _by_radius(sets: Sequence[str], scale: str) -> Table:
@@ -107,10 +110,7 @@ def _published(name: str) -> Any:
 def _along(dataset: str, scale: str) -> Table:
     net = net_of(dataset, scale)
     at = RADII[dataset if scale != "tiny" else "digits"][0]
-    rows = [
-        Row(f"{epoch} epochs", (Net(net.dataset, net.variant, (), epoch, net.epochs_kept),), radius=at)
-        for epoch in net.epochs_kept
-    ]
+    rows = [Row(f"{epoch} epochs", (dataclasses.replace(net, epoch=epoch),), radius=at) for epoch in net.epochs_kept]
     options: dict[str, Any] = {"part": "certified_all", "certified": at}
     return Table(
         f"Along the training: {TITLES[dataset]}, {at.replace(':', ' ')}",

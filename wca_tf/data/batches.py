@@ -31,6 +31,7 @@ class Augmentation(NamedTuple):
 
 AUGMENTATIONS = {
     "none": Augmentation(),
+    "flip": Augmentation(alternating=True),
     "crop_flip": Augmentation(CROP_PADDING),
     "translate_flip": Augmentation(2, "REFLECT", alternating=True),
 }
@@ -78,7 +79,7 @@ def training_batches(
     def make_batch(*rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         order, offsets, mirrored = (_of_worker(values, batch_size, worker, workers) for values in rows)
         batch = tf.gather(images, order)
-        if how.padding:
+        if how != AUGMENTATIONS["none"]:
             batch = crop_flip(batch, offsets, mirrored, how.padding, how.mode)
         return to_float(batch), tf.gather(labels, order)
 

@@ -46,9 +46,9 @@ class TrainConfig(DataConfig):
     )
     augmentation: str = flag(
         "none",
-        "crop_flip: pad by 4, crop, mirror (CIFAR); translate_flip: move by 2 at most, mirror every second epoch (for "
-        "runs of few epochs)",
-        ("none", "crop_flip", "translate_flip"),
+        "flip: mirror every second epoch; crop_flip: pad by 4, crop, mirror (CIFAR); translate_flip: flip, and move "
+        "by 2 at most (for runs of few epochs)",
+        ("none", "flip", "crop_flip", "translate_flip"),
     )
     optimizer: str = flag(
         "adam",
