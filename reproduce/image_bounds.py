@@ -12,6 +12,7 @@ import wca_tf
 from reproduce.study import Study
 from wca_tf import EvaluateConfig
 from wca_tf.gaussian import certificates as proofs
+from wca_tf.nets.inference_copy import inference_copy
 
 KNOWN_DRAWS = (0, 1)  # seeds of draws that an attack knows
 
@@ -87,6 +88,25 @@ class Bounds:
     def with_deviation(self, deviation: float, radius: str) -> list[float]:
         """Return the means of the certificate, C1, C2 and that without noise, with isotropic noise on the features."""
         return [float(values.mean()) for values in self._bounds(radius, deviation * self.weights)]
+
+    def rounding(self, radius: str) -> dict[str, float]:
+        """Return what float32 does to the features of a net of orthogonal layers, in l2, and to its certificates.
+
+        "bound" is proved, for the longest image; "measured" is the largest difference from float64 on 500 images.
+        "certified" is the share of images whose certificate holds with the bound, at the image and at the attacked one.
+        """
+        normalised = np.asarray(self.model.normalised(self.images)).reshape(len(self.images), -1)
+        ball = wca_tf.as_radius(radius).in_l2(self.images.shape[1:])
+        bound = self.model.rounding(float(np.linalg.norm(normalised, axis=1).max()) + ball)
+        some, dense = self.images[:500], self.model.bottleneck
+        backbone = inference_copy(self.model, "float64").backbone
+        exact = np.asarray(backbone(np.asarray(self.model.normalised(some), np.float64)), np.float64)
+        exact = exact @ np.asarray(dense.kernel, np.float64) + np.asarray(dense.bias, np.float64)
+        found = np.asarray(self.model.features(some), np.float64)
+        change = self._change(radius) + 2 * bound
+        proved = proofs.deterministic_certificate(self.logits, self.labels, self.weights, change)
+        measured = float(np.linalg.norm(found - exact, axis=1).max())
+        return {"bound": bound, "measured": measured, "certified": float(proved.mean())}
 
     def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
         change, common = self._change(radius), (self.logits, self.labels, self.weights)

@@ -42,11 +42,11 @@ def lipschitz_constant(model: keras.Model) -> float:
     return math.prod(constant_of_layer(layer) for layer in _chain(model))
 
 
-def rounding_error(model: keras.Model, norm: float) -> float:
-    """Return a bound, in l2, of what float32 adds to the exact outputs of a chain of orthogonal layers.
+def rounding_error(model: keras.Model, norm: float) -> tuple[float, float]:
+    """Return a bound, in l2, of what float32 adds to the exact outputs of orthogonal layers, and one of their norm.
 
-    It holds for all inputs, in float32, of this l2 norm at most, and for every order of the sums. It is far above what
-    rounding adds in practice, which grows like √n where the bound grows like n.
+    They hold for all inputs, in float32, of this l2 norm at most, and for every order of the sums. The first is far
+    above what rounding adds in practice, which grows like √n where the bound grows like n.
 
     Args:
         model: as for `lipschitz_constant`, of `OrthogonalDense` and layers that only move or compare numbers.
@@ -57,13 +57,18 @@ def rounding_error(model: keras.Model, norm: float) -> float:
     """
     error = 0.0
     for layer in _chain(model):
-        constant = constant_of_layer(layer)
-        if type(layer) is OrthogonalDense:
-            error = constant * error + layer.rounding(norm)  # `norm` is of the rounded inputs
-            norm = constant * norm + layer.rounding(norm) + layer.bias_norm
-        elif type(layer) not in _EXACT:
-            raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
-    return error
+        error, norm = rounded_further(layer, error, norm)
+    return error, norm
+
+
+def rounded_further(layer: Any, error: float, norm: float) -> tuple[float, float]:
+    """Return the bounds of `rounding_error` after a layer, from those before it, where `norm` is of rounded numbers."""
+    if type(layer) in _EXACT:
+        return error, norm
+    if type(layer) is not OrthogonalDense:
+        raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
+    constant, own = constant_of_layer(layer), layer.rounding(norm)
+    return constant * error + own, constant * norm + own + layer.bias_norm
 
 
 def _chain(model: keras.Model) -> list[Any]:

@@ -16,7 +16,7 @@ GROUPS = 4  # of channels, one for each direction
 _NEAR = 1e-3  # of WᵀW from the identity: one more step squares it
 _MOST_STEPS = 30
 _SVD_ERROR = 1e-10  # relative, of a largest singular value in float64, with room to spare
-_HALF_STEP = 2.0**-24  # the largest relative error of one operation in float32
+HALF_STEP = 2.0**-24  # the largest relative error of one operation in float32
 
 
 @keras.saving.register_keras_serializable("wca_tf")
@@ -87,10 +87,10 @@ class OrthogonalDense(keras.layers.Dense):
         u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
         """
         kernel = np.asarray(self.kernel, np.float64)
-        gamma = len(kernel) * _HALF_STEP / (1 - len(kernel) * _HALF_STEP)
+        gamma = len(kernel) * HALF_STEP / (1 - len(kernel) * HALF_STEP)
         of_product = gamma * float(np.linalg.norm(np.abs(kernel), 2)) * norm
         summands = self.lipschitz_constant * norm + of_product + self.bias_norm
-        return of_product + (_HALF_STEP * summands if self.use_bias else 0.0)
+        return of_product + (HALF_STEP * summands if self.use_bias else 0.0)
 
     @property
     def bias_norm(self) -> float:
