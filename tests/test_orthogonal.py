@@ -44,13 +44,6 @@ def toy_net(width=8):
     return net
 
 
-def compiled(net, **options):
-    schedule = keras.optimizers.schedules.CosineDecay(0.03, 20)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    net.compile(OrthogonalMuon(schedule, **options), loss, jit_compile=False)
-    return net
-
-
 IMAGES, LABELS = np.abs(random(24, 8, 8, 1)) / 4, np.arange(24) % 3
 
 
@@ -138,7 +131,7 @@ def test_rounding_stays_within_its_bound_and_the_bound_is_no_guess():
     found = np.linalg.norm(net.backbone(images).numpy() - exact, axis=1)
     norms = np.linalg.norm(images.reshape(50, -1), axis=1)
     bounds = np.array([rounding_error(net.backbone, norm)[0] for norm in norms])
-    assert (found > 0).all() and (found <= bounds).all() and (bounds < 2e-5 * norms).all()
+    assert (found > 0).all() and (found <= bounds).all() and (bounds < 1e-4 * norms).all()
     assert rounding_error(net.backbone, norms[0])[1] >= np.linalg.norm(net.backbone(images[:1]))
     assert net.rounding(norms[0]) > bounds[0]
 
@@ -234,26 +227,30 @@ def test_a_net_without_orthogonal_weights_and_options_of_all_weights_are_refused
         OrthogonalMuon(momentum=1.0)
 
 
-@pytest.mark.parametrize("option", ["loss_scale_factor", None])
-def test_a_net_that_is_saved_and_read_goes_on_with_the_same_bits(option, tmp_path):
-    options = {option: 1024.0} if option else {}
-    fit = {"batch_size": 8, "shuffle": False, "verbose": 0}
-    whole, first = (compiled(toy_net(), **options) for _ in range(2))
-    whole.fit(IMAGES, LABELS, epochs=4, **fit)
-    first.fit(IMAGES, LABELS, epochs=2, **fit)
+def small_net(**options):
+    keras.utils.set_random_seed(1)
+    net = keras.Sequential([keras.Input((6,)), OrthogonalDense(8), MaxMin(), keras.layers.Dense(3)])
+    schedule = keras.optimizers.schedules.CosineDecay(0.03, 20)
+    net.compile(OrthogonalMuon(schedule, **options), "mse", jit_compile=False)
+    return net
+
+
+@pytest.mark.parametrize("options", [{}, pytest.param({"loss_scale_factor": 1024.0}, marks=pytest.mark.slow)])
+def test_a_net_that_is_saved_and_read_goes_on_with_the_same_bits(options, tmp_path):
+    data, fit = (random(24, 6), random(24, 3, seed=1)), {"batch_size": 8, "shuffle": False, "verbose": 0}
+    whole, first = (small_net(**options) for _ in range(2))
+    whole.fit(*data, epochs=4, **fit)
+    first.fit(*data, epochs=2, **fit)
     first.save(tmp_path / "net.keras")
     again = keras.models.load_model(tmp_path / "net.keras")
-    again.margin = first.margin
-    again.fit(IMAGES, LABELS, epochs=2, **fit)
+    again.fit(*data, epochs=2, **fit)
     assert isinstance(again.optimizer, OrthogonalMuon) and int(again.optimizer.others.iterations) == 12
+    assert again.optimizer.loss_scale_factor == options.get("loss_scale_factor")
     for one, other in zip(whole.variables, again.variables, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
-    history = whole.fit(IMAGES, LABELS, epochs=1, **fit).history["loss"]
-    assert history[0] < toy_loss()
-
-
-def toy_loss():
-    return compiled(toy_net()).evaluate(IMAGES, LABELS, verbose=0, return_dict=True)["loss"]
+    state, other_state = ([*net.optimizer.variables, *net.optimizer.others.variables] for net in (whole, again))
+    for one, other in zip(state, other_state, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
 # The backbone, and what bin/train takes
@@ -275,8 +272,10 @@ def test_the_backbone_has_as_many_stages_as_sides_can_be_halved(text, shape, fea
     assert all(isinstance(layer.kernel.constraint, OrthogonalConstraint) for layer in dense_layers)
 
 
+@pytest.mark.slow
 def test_the_features_of_a_trained_net_move_no_further_than_its_constant_allows():
-    net = compiled(toy_net())
+    net = toy_net()
+    net.compile(OrthogonalMuon(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     net.fit(IMAGES, LABELS, batch_size=8, epochs=6, verbose=0)
     image, step = tf.constant(IMAGES[:1]), tf.constant(random(1, 8, 8, 1))
     for _ in range(20):  # power iteration on the Jacobian

@@ -97,8 +97,8 @@ def check_shares(strategy: tf.distribute.Strategy, batch_size: int, jit_compile:
             f"expected a --batch_size that is a multiple of the {replicas} devices, received {batch_size}; "
             "--strategy=one_device uses one of them"
         )
-    if jit_compile and replicas > 1:
-        raise InputError(f"expected --strategy=one_device with --jit_compile, received {replicas} devices")
+    if jit_compile and (replicas > 1 or not tf.config.list_physical_devices("GPU")):
+        raise InputError("expected one GPU, and --strategy=one_device, with --jit_compile; received another machine")
 
 
 def synchronise_batch_normalisation(model: keras.Model, strategy: tf.distribute.Strategy) -> None:

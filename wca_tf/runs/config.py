@@ -71,9 +71,7 @@ class TrainConfig(DataConfig):
         "the backbone's; the noise and logits stay float32 (mixed_float16, with loss scaling, is for GPUs)",
         PRECISIONS,
     )
-    jit_compile: bool = flag(
-        False, "compile the training step with XLA, on one device; on CPUs for --backbone=orthogonal_net alone"
-    )
+    jit_compile: bool = flag(False, "compile the training step with XLA, on one GPU; slower on CPUs, and refused")
     adversarial: str = flag(
         "none",
         "adversarial training: at on attacked images alone, ct_at on clean ones too",
