@@ -39,7 +39,7 @@ ATTACKS = {
     "paper": ("pgd:steps=40:norm=l2", "apgd_ce:norm=l2", "adaptive:norm=l2"),
 }
 ANY = "fgsm:norm=l2"  # an evaluation has an attack at least
-KEPT = {"tiny": (1, 2), "small": (1, 2, 4, 8), "paper": (1, 2, 4, 8, 15, 30, 60, 120, 180, 240)}
+KEPT = {"tiny": (1, 2), "small": (1, 2, 4, 8, 12), "paper": (1, 2, 4, 8, 15, 30, 60, 120, 180, 240)}
 # By optimizer: the variant, and the rates of which the one with the least loss on validation images is taken.
 OPTIMIZERS = {
     "manifold and Muon's sign": ("orthogonal_none", (0.015, 0.03, 0.06)),
