@@ -13,6 +13,7 @@ from reproduce.study import Study
 from wca_tf import EvaluateConfig
 from wca_tf.gaussian import certificates as proofs
 from wca_tf.nets.inference_copy import inference_copy
+from wca_tf.nets.orthogonal_layers import HALF_STEP
 
 KNOWN_DRAWS = (0, 1)  # seeds of draws that an attack knows
 
@@ -93,19 +94,21 @@ class Bounds:
         """Return what float32 does to the features of a net of orthogonal layers, in l2, and to its certificates.
 
         "bound" is proved, for the longest image; "measured" is the largest difference from float64 on 500 images.
-        "certified" is the share of images whose certificate holds with the bound, at the image and at the attacked one.
+        "certified" is the share of images whose certificate holds with the bound, at the image and at the attacked one,
+        and with a bound on the rounding of the logits.
         """
+        ball, change = wca_tf.as_radius(radius).in_l2(self.images.shape[1:]), self._change(radius)
+        features = np.concatenate([self.model.features(part) for part in np.array_split(self.images, 20)])
         normalised = np.asarray(self.model.normalised(self.images)).reshape(len(self.images), -1)
-        ball = wca_tf.as_radius(radius).in_l2(self.images.shape[1:])
-        bound = self.model.rounding(float(np.linalg.norm(normalised, axis=1).max()) + ball)
-        some, dense = self.images[:500], self.model.bottleneck
-        backbone = inference_copy(self.model, "float64").backbone
-        exact = np.asarray(backbone(np.asarray(self.model.normalised(some), np.float64)), np.float64)
-        exact = exact @ np.asarray(dense.kernel, np.float64) + np.asarray(dense.bias, np.float64)
-        found = np.asarray(self.model.features(some), np.float64)
-        change = self._change(radius) + 2 * bound
-        proved = proofs.deterministic_certificate(self.logits, self.labels, self.weights, change)
-        measured = float(np.linalg.norm(found - exact, axis=1).max())
+        bound = self.model.rounding(_longest(normalised) + ball)
+        exact = _features_in_float64(self.model, self.images[:500])
+        measured = _longest(features[:500] - exact)
+        products = (1 + len(self.weights[0])) * HALF_STEP * 1.001  # of a logit: γ, for sums that are far from 1 / u
+        longest = _longest(features) + change + 2 * bound
+        of_logits = products * (_longest(self.weights) * longest + float(np.abs(self.model.classifier.bias).max()))
+        distances = np.linalg.norm(self.weights[:, np.newaxis] - self.weights, axis=2)
+        changes = change + 2 * (bound + 2 * of_logits / distances[distances > 0].min())
+        proved = proofs.deterministic_certificate(self.logits, self.labels, self.weights, changes)
         return {"bound": bound, "measured": measured, "certified": float(proved.mean())}
 
     def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -118,3 +121,14 @@ class Bounds:
     def _change(self, radius: str) -> float:
         """Return by how much the features change within a radius at most."""
         return float(self.model.lipschitz() * wca_tf.as_radius(radius).in_l2(self.images.shape[1:]))
+
+
+def _longest(rows: np.ndarray) -> float:
+    return float(np.linalg.norm(np.asarray(rows, np.float64), axis=1).max())
+
+
+def _features_in_float64(model: Any, images: np.ndarray) -> np.ndarray:
+    """Return the features [N, D] of a net with an orthogonal bottleneck, computed in float64."""
+    normalised = np.asarray(model.normalised(images), np.float64)
+    kernel, bias = (np.asarray(weight, np.float64) for weight in model.bottleneck.get_weights())
+    return np.asarray(inference_copy(model, "float64").backbone(normalised), np.float64) @ kernel + bias

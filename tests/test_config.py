@@ -24,7 +24,7 @@ BAD_TRAINING = [
     ("learning_rate", [0.0, -1.0, math.nan, math.inf]),
     ("batch_size", [0, -1]),
     ("epochs", [0, -1]),
-    ("augmentation", ["flip"]),
+    ("augmentation", ["rotate"]),
     ("optimizer", ["sgd"]),
     ("label_smoothing", [-0.1, 1.1, math.nan]),
     ("margin_radius", [-0.1, math.inf]),
