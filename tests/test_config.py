@@ -22,6 +22,7 @@ BAD_TRAINING = [
     ("adversarial_attack", ["", "cw", "pgd:targeted=true"]),
     ("adversarial_epsilon", ["", "2", "-1/255"]),
     ("learning_rate", [0.0, -1.0, math.nan, math.inf]),
+    ("others_learning_rate", [0.0, math.nan]),
     ("batch_size", [0, -1]),
     ("epochs", [0, -1]),
     ("augmentation", ["rotate"]),
