@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from reproduce import alignment, bound, certificates, contours, defences, more_tables, paper_tables
+from reproduce import alignment, bound, certificates, contours, defences, more_tables, orthogonal, paper_tables
 from reproduce.nets import LARGER, SCALES
 from reproduce.study import Study
 from reproduce.tables import Table
@@ -139,6 +139,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         ("mnist", "fashion_mnist", "cifar10"),
         ("mnist", "fashion_mnist", "cifar10"),
         certificates.measure,
+    ),
+    "orthogonal": Experiment(
+        "not in the paper",
+        "Accuracy that is proved in l2 for nets of orthogonal layers: by radius, training time, optimizer and noise.",
+        orthogonal.declare,
+        ("cifar10",),
+        ("cifar10",),
+        (),
+        orthogonal.measure,
     ),
     "alignment": Experiment(
         "not in the paper",

@@ -96,6 +96,9 @@ _LONG: Changes = {"learning_rate_schedule": "constant"}
 # 1-Lipschitz features, with the temperature of Prach and Lampert (2022) for weights of norm 1.
 _LIPSCHITZ: Changes = {"backbone": "lipschitz_cnn", "learning_rate": 1e-3, "learning_rate_schedule": "cosine"}
 _LIPSCHITZ |= {"temperature": 0.25}
+_ORTHOGONAL: Changes = {"backbone": "orthogonal_net", "optimizer": "orthogonal_muon", "learning_rate": 0.03}
+_ORTHOGONAL |= {"learning_rate_schedule": "cosine", "batch_size": 256, "temperature": 0.25}
+_ORTHOGONAL |= {"validation_split": 0.0, "epochs": 240}
 # Nets with a recipe of their own at every scale.
 OWN_RECIPES: dict[str, Changes] = {
     "quickstart_none": {**_QUICKSTART, "defence": "none"},
@@ -117,6 +120,10 @@ OWN_RECIPES: dict[str, Changes] = {
     "certified_far": {**_LIPSCHITZ, "defence": "none", "temperature": 1.0},
     "certified_isotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint:covariance=isotropic"},
     "certified_anisotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint"},
+    "orthogonal_none": {**_ORTHOGONAL, "defence": "none"},
+    "orthogonal_far": {**_ORTHOGONAL, "defence": "none"},
+    "orthogonal_nesterov": {**_ORTHOGONAL, "defence": "none", "optimizer": "orthogonal_nesterov"},
+    "orthogonal_adam": {**_ORTHOGONAL, "defence": "none", "optimizer": "adam"},
     "certified_smoothing": {"backbone": "lenet_plus_plus", "defence": "smoothing", "learning_rate": 1e-3},
 }
 VARIANTS |= OWN_RECIPES
@@ -163,6 +170,12 @@ _SMALL_CERTIFIED: Changes = {"epochs": 3, "validation_split": 0.0, **_COSINE}
 MARGIN_RADII = {"digits": 0.2, "mnist": 0.6, "fashion_mnist": 0.5, "cifar10": 0.28}
 FAR_RADII = {"digits": 0.3, "mnist": 2.0, "fashion_mnist": 1.0, "cifar10": 0.42}
 ALIGNMENT_WEIGHTS = {"digits": 0.01, "mnist": 0.01, "fashion_mnist": 0.003, "cifar10": 0.003}
+
+# Epochs of orthogonal nets at --scale=small: CPU minutes.
+SMALL_ORTHOGONAL: dict[str, Changes] = {
+    dataset: {"epochs": epochs, "augmentation": "none"}
+    for dataset, epochs in {"cifar10": 12, "mnist": 3, "fashion_mnist": 3}.items()
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +229,7 @@ class Net:
 def settings(dataset: str, variant: str, scale: str) -> Changes:
     """Return the settings that a net is trained with at a scale, as fields of a TrainConfig."""
     changes = {**papers_settings(dataset, variant), **VARIANTS[variant]}
-    if variant.startswith("certified"):
+    if variant.startswith(("certified", "orthogonal")):
         changes |= _certified(dataset, variant)
     if scale == "tiny":
         changes |= _tiny(dataset, variant)
@@ -244,14 +257,14 @@ def _certified(dataset: str, variant: str) -> Changes:
     if variant == "certified_smoothing":
         return {"backbone": NARROW} if dataset == "cifar10" else {}
     if defence == "none":
-        return {"margin_radius": FAR_RADII[dataset] if variant == "certified_far" else radius}
+        return {"margin_radius": FAR_RADII[dataset] if variant.endswith("_far") else radius}
     options = f"max_variance={(radius / 4) ** 2:g}:alignment_weight={ALIGNMENT_WEIGHTS[dataset]:g}"
     return {"margin_radius": radius, "defence": f"{defence}:{options}"}
 
 
 def _tiny(dataset: str, variant: str) -> Changes:
     """Return the changes for seconds: small digits, and LeNet-5 unless the table is about a larger net."""
-    if variant.startswith("certified"):
+    if variant.startswith(("certified", "orthogonal")):
         backbone = "lenet5" if variant == "certified_smoothing" else VARIANTS[variant]["backbone"]
         return {**TINY, "image_size": 12, "backbone": backbone}
     backbone = {} if dataset in LARGER else {"backbone": "lenet5"}
@@ -262,6 +275,8 @@ def _tiny(dataset: str, variant: str) -> Changes:
 def _small(dataset: str, variant: str) -> Changes:
     """Return the changes for hours on 2 cores: fewer epochs, and a learning rate for them."""
     family, given = variant.split("_")[0], VARIANTS[variant]
+    if family == "orthogonal":
+        return SMALL_ORTHOGONAL[dataset]
     if family == "certified":
         smoothing = {"batch_size": 256, "learning_rate": 2e-3} if variant == "certified_smoothing" else {}
         return {**_SMALL_CERTIFIED, **({"epochs": 20, **smoothing} if dataset == "cifar10" else {})}

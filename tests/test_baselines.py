@@ -144,7 +144,7 @@ def test_rfd_of_deviation_zero_is_known_to_have_no_noise():
 def test_rfd_has_the_noise_of_the_weights_that_a_lipschitz_bottleneck_multiplies_by():
     inputs = keras.Input((2, 2, 1))
     backbone = keras.Model(inputs, keras.layers.Flatten()(inputs))
-    net = RandomFeatureNet(backbone, 3, 4, deviation=2.0, lipschitz_bottleneck=True)
+    net = RandomFeatureNet(backbone, 3, 4, deviation=2.0, lipschitz_bottleneck="aol")
     net.build((None, 2, 2, 1))
     net.bottleneck.kernel.assign(10 * np.eye(4, dtype=np.float32))
     multiplied = net.bottleneck(np.eye(4, dtype=np.float32)).numpy() @ net.classifier.kernel.numpy()

@@ -490,7 +490,7 @@ def test_orders_differ_between_epochs_and_seeds_and_are_repeated_for_a_seed():
     assert all(order != labels_of(epoch) for order, epoch in zip(orders, other, strict=True))
 
 
-@pytest.mark.parametrize("augmentation", ["none", "crop_flip", "translate_flip"])
+@pytest.mark.parametrize("augmentation", ["none", "flip", "crop_flip", "translate_flip"])
 def test_a_run_that_starts_at_a_later_epoch_sees_what_the_longer_run_sees(augmentation):
     examples = make_examples(21)
     whole = epochs_of(training_batches(examples, 4, 4, 0, 7, augmentation), 5)

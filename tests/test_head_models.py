@@ -89,7 +89,7 @@ def test_a_subclassed_model_is_saved_and_loaded(tmp_path):
 
 def test_every_option_is_kept():
     options = {"covariance": "isotropic", "alignment": "centred", "alignment_weight": 0.5, "features": "normalised"}
-    options |= {"bottleneck_activation": "relu", "lipschitz_bottleneck": False, "seed": 7, "weight_decay": 0.2}
+    options |= {"bottleneck_activation": "relu", "lipschitz_bottleneck": None, "seed": 7, "weight_decay": 0.2}
     config = head(**options, name="end").get_config()
     assert {**config, **options} == config
     assert wca_tf.WCAHead.from_config(config).get_config() == config

@@ -195,7 +195,7 @@ def test_an_attack_on_a_part_of_the_images_finds_what_it_finds_on_all():
     np.testing.assert_array_equal(part.probability_correct, whole.probability_correct[2:4])
 
 
-@pytest.mark.parametrize("name", sorted(set(BACKBONES) - {"resnet18_imagenet", "lipschitz_cnn"}))
+@pytest.mark.parametrize("name", sorted(set(BACKBONES) - {"resnet18_imagenet", "lipschitz_cnn", "orthogonal_net"}))
 def test_a_backbone_is_made_of_the_layers_given(name):
     side = MIN_SIDES.get(name, 8)
     backbone = build_backbone(name, (side, side, 1), layers=OnKernels)
@@ -203,9 +203,10 @@ def test_a_backbone_is_made_of_the_layers_given(name):
     assert convolutions and all(isinstance(layer, NoisyConvolution) for layer in convolutions)
 
 
-def test_lipschitz_cnn_refuses_layers_of_a_defence():
+@pytest.mark.parametrize("name", ["lipschitz_cnn", "orthogonal_net"])
+def test_a_lipschitz_backbone_refuses_layers_of_a_defence(name):
     with pytest.raises(InputError, match="without layers of its own"):
-        build_backbone("lipschitz_cnn", (8, 8, 1), layers=OnKernels)
+        build_backbone(name, (8, 8, 1), layers=OnKernels)
 
 
 # Gaussian logits whose covariance is each image's own

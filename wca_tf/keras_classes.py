@@ -20,4 +20,6 @@ import wca_tf.nets.bottleneck_net
 import wca_tf.nets.lipschitz_layers
 import wca_tf.nets.noise
 import wca_tf.nets.noisy_net
-import wca_tf.runs.optimizer  # noqa: F401 all of them for what they register
+import wca_tf.nets.orthogonal_layers
+import wca_tf.runs.optimizer
+import wca_tf.runs.orthogonal_muon  # noqa: F401 all of them for what they register

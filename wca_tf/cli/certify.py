@@ -3,7 +3,8 @@
     bin/train --backbone=lipschitz_cnn --margin_radius=0.5 --defence=wca:regularizer=constraint --model_dir=runs/net
     bin/certify --model_dir=runs/net --radii=0.1,0.3,1.58
 
-It certifies nets whose features have a Lipschitz constant: --backbone=lipschitz_cnn with --defence=none or wca. Of
+It certifies nets whose features have a Lipschitz constant: --backbone=orthogonal_net (with
+--optimizer=orthogonal_muon) or lipschitz_cnn, and --defence=none or wca. Of
 --defence=smoothing it certifies the majority vote, on 20 images: give --num_examples=20 --attacks=pgd:norm=l2 there.
 Radii are in l2, for images in [0, 1]; linf:0.01 is one in l∞. The certificate is a lower bound of the expected accuracy
 of a single answer, and the attacks give an upper bound.

@@ -35,6 +35,7 @@ class Augmentation(NamedTuple):
 
 AUGMENTATIONS = {
     "none": Augmentation(),
+    "flip": Augmentation(alternating=True),
     "crop_flip": Augmentation(CROP_PADDING),
     "translate_flip": Augmentation(2, "REFLECT", alternating=True),
     "resized_crop_flip": Augmentation(resized=True),
@@ -86,7 +87,7 @@ def training_batches(
         order, crops, mirrored = (_of_worker(values, batch_size, worker, workers) for values in rows)
         if how.resized:
             batch = flip(images.crops(order, crops), mirrored)
-        elif how.padding:
+        elif how != AUGMENTATIONS["none"]:
             batch = crop_flip(images.images(order), crops, mirrored, how.padding, how.mode)
         else:
             batch = images.images(order)

@@ -17,7 +17,7 @@ from wca_tf.attacks import BallAttack
 from wca_tf.core.lazily import keras
 from wca_tf.core.options import check_declared, check_options, options_of, spell
 from wca_tf.defences.adversarial_training import AdversarialTraining
-from wca_tf.nets.backbones import BACKBONES, build_backbone
+from wca_tf.nets.backbones import backbone_of, build_backbone
 from wca_tf.nets.backbones.layer_factory import LayerFactory
 
 BACKBONE_DECAY = "l2 on the kernels of backbone and bottleneck, inside the loss (paper: 0)"
@@ -32,7 +32,7 @@ class NetRequest:
         num_classes: C, the number of classes.
         pixel_mean, pixel_std: mean and standard deviation of the training images, per channel, in the images' [0, 1]
             units.
-        backbone: one of `BACKBONES`.
+        backbone: one of `BACKBONES`, with its options, if any.
         precision: the backbone's Keras dtype policy.
         seed: the seed of the stream of training noise.
         num_train_examples: N, the number of training images; 0 where it is not known.
@@ -54,11 +54,11 @@ class NetRequest:
     @property
     def bottleneck_activation(self) -> str | None:
         """The Keras name of the activation of a bottleneck after this backbone, or `None`."""
-        return BACKBONES[self.backbone].bottleneck_activation
+        return backbone_of(self.backbone).bottleneck_activation
 
     def bottleneck(self) -> dict[str, Any]:
         """Return the arguments of a `BottleneckNet` that depend on the backbone."""
-        lipschitz = BACKBONES[self.backbone].lipschitz
+        lipschitz = backbone_of(self.backbone).lipschitz
         return {"bottleneck_activation": self.bottleneck_activation, "lipschitz_bottleneck": lipschitz}
 
     def normalised(self, deviation: float) -> list[float]:
@@ -69,7 +69,7 @@ class NetRequest:
         """Return the arguments of a `StochasticClassifier` that do not depend on the defence, except the backbone."""
         names = ("num_classes", "pixel_mean", "pixel_std", "seed")
         arguments: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if BACKBONES[self.backbone].lipschitz:
+        if backbone_of(self.backbone).lipschitz:
             arguments["pixel_std"] = (1.0,) * len(self.pixel_mean)
         return arguments
 

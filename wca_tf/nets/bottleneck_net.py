@@ -10,8 +10,9 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.gaussian_head import bottleneck_of, check_feature_dim
-from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant
+from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant, rounded_further, rounding_error
 from wca_tf.nets.noise import noise_layers_of
+from wca_tf.nets.orthogonal_layers import HALF_STEP
 from wca_tf.nets.targets import GaussianLogitsTarget
 
 
@@ -30,7 +31,8 @@ class BottleneckNet(StochasticClassifier):
         weight_decay: coupled l2 penalty on W alone, 0 or more.
         seed: starts the stream of training noise, in nets with noise.
         backbone_decay: coupled l2 penalty on the kernels of backbone and bottleneck, 0 or more.
-        lipschitz_bottleneck: whether the bottleneck has norm 1 at most (AOL); it then has no activation.
+        lipschitz_bottleneck: "aol" or "orthogonal" for a bottleneck of these layers, which have norm 1 and no
+            activation; `None` for another.
         temperature: T, above 0.
 
     Call arguments:
@@ -52,7 +54,7 @@ class BottleneckNet(StochasticClassifier):
         pixel_std: tuple[float, ...] = (1.0,),
         weight_decay: float = 0.0,
         seed: int = 0,
-        lipschitz_bottleneck: bool = False,
+        lipschitz_bottleneck: str | None = None,
         backbone_decay: float = 0.0,
         temperature: float = 1.0,
         **kwargs: Any,
@@ -159,6 +161,19 @@ class BottleneckNet(StochasticClassifier):
         if None in positions:
             raise InputError(f"expected a backbone with images of one size, received features {positions}")
         return constant / math.sqrt(math.prod(positions))
+
+    def rounding(self, norm: float) -> float:
+        """Return a bound, in l2, of what float32 adds to the features of a net of orthogonal layers.
+
+        Args:
+            norm: the largest l2 norm of an image, less `pixel_mean`; `pixel_std` is 1.
+
+        Raises:
+            InputError: another net.
+        """
+        error, longest = rounding_error(self.backbone, norm * (1 + HALF_STEP))
+        error += lipschitz_constant(self.backbone) * HALF_STEP * norm
+        return rounded_further(self.bottleneck, error, longest)[0]
 
     def bottleneck_lipschitz(self) -> float:
         """Return a Lipschitz constant of f from the backbone's features; raise InputError where none is known."""

@@ -19,8 +19,13 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import all_layers, keeps_numbers
 from wca_tf.core.options import MAX_WHOLE
 from wca_tf.nets.lipschitz_layers import AOLDense
+from wca_tf.nets.orthogonal_layers import OrthogonalDense
 
 DRAWN_DIM = 2  # a plane, to draw it: the paper's figure of weights and covariance has fewer dimensions than classes
+
+
+# The kinds of a bottleneck: without a constant, or 1-Lipschitz.
+BOTTLENECKS = {None: keras.layers.Dense, "aol": AOLDense, "orthogonal": OrthogonalDense}
 
 
 class FeatureNoise(NamedTuple):
@@ -116,10 +121,12 @@ class GaussianHead(keras.layers.Layer):
         return (input_shape[0], self.num_classes)
 
 
-def bottleneck_of(feature_dim: int, activation: str | None, lipschitz: bool) -> keras.layers.Layer:
-    """Return a bottleneck, [B, F] -> [B, D], in float32; with `lipschitz`, of norm 1 at most (AOL)."""
-    dense = AOLDense if lipschitz else keras.layers.Dense
-    return dense(feature_dim, activation=activation, dtype="float32", name="bottleneck")
+def bottleneck_of(feature_dim: int, activation: str | None, lipschitz: str | None) -> keras.layers.Layer:
+    """Return a bottleneck, [B, F] -> [B, D], in float32; raise InputError unless its kind is in `BOTTLENECKS`."""
+    if lipschitz not in BOTTLENECKS:
+        known = " or ".join(name for name in BOTTLENECKS if name)
+        raise InputError(f"expected lipschitz_bottleneck {known}, or None; received {lipschitz!r}")
+    return BOTTLENECKS[lipschitz](feature_dim, activation=activation, dtype="float32", name="bottleneck")
 
 
 def heads_of(model: keras.Model) -> list[GaussianHead]:

@@ -1,4 +1,4 @@
-"""An l2 Lipschitz constant of a Keras model, composed from constants of its layers."""
+"""An l2 Lipschitz constant of a Keras model, and a bound on its rounding, composed from those of its layers."""
 
 import math
 from collections.abc import Callable
@@ -9,8 +9,12 @@ import numpy as np
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import call_behind, is_called_once, is_plain_model
+from wca_tf.nets.lipschitz_layers import MaxMin, SpaceToDepth
+from wca_tf.nets.orthogonal_layers import CircularShift, OrthogonalDense
 
 _ONE_TO_ONE = (keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Permute)
+# Layers that only move or compare numbers.
+_EXACT = (*_ONE_TO_ONE, MaxMin, SpaceToDepth, CircularShift)
 _ACTIVATIONS = (keras.activations.linear, keras.activations.relu, keras.activations.tanh, keras.activations.sigmoid)
 # A norm that is computed from weights is larger than the true one by this at least, in place of its rounding.
 _ROUNDING = 1e-6
@@ -35,11 +39,45 @@ def lipschitz_constant(model: keras.Model) -> float:
         >>> lipschitz_constant(net)
         0.5
     """
+    return math.prod(constant_of_layer(layer) for layer in _chain(model))
+
+
+def rounding_error(model: keras.Model, norm: float) -> tuple[float, float]:
+    """Return a bound, in l2, of what float32 adds to the exact outputs of orthogonal layers, and one of their norm.
+
+    They hold for all inputs, in float32, of this l2 norm at most, and for every order of the sums. The first is far
+    above what rounding adds in practice, which grows like √n where the bound grows like n.
+
+    Args:
+        model: as for `lipschitz_constant`, of `OrthogonalDense` and layers that only move or compare numbers.
+        norm: above 0.
+
+    Raises:
+        InputError: as for `lipschitz_constant`; another layer.
+    """
+    error = 0.0
+    for layer in _chain(model):
+        error, norm = rounded_further(layer, error, norm)
+    return error, norm
+
+
+def rounded_further(layer: Any, error: float, norm: float) -> tuple[float, float]:
+    """Return the bounds of `rounding_error` after a layer, from those before it, where `norm` is of rounded numbers."""
+    if type(layer) in _EXACT:
+        return error, norm
+    if type(layer) is not OrthogonalDense:
+        raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
+    constant, own = constant_of_layer(layer), layer.rounding(norm)
+    return constant * error + own, constant * norm + own + layer.bias_norm
+
+
+def _chain(model: keras.Model) -> list[Any]:
+    """Return the layers of a chain, from the input on; raise InputError for another model."""
     if not is_plain_model(model) or not model.built:
         raise InputError(f"expected a functional or sequential model, built; received {model.name}")
     if len(model.inputs) != 1 or len(model.outputs) != 1 or model.inputs[0].dtype not in _PRECISIONS:
         raise InputError(f"expected a model with one input of floats and one output, received {model.name}")
-    product, tensor = 1.0, model.outputs[0]
+    layers, tensor = [], model.outputs[0]
     while tensor is not model.inputs[0]:
         layer, inputs = call_behind(tensor)
         if len(inputs) != 1 or not is_called_once(layer):
@@ -47,9 +85,9 @@ def lipschitz_constant(model: keras.Model) -> float:
                 f"expected layers one after the other, to bound their Lipschitz constant; received {layer.name}, which "
                 "is part of a branch, or is used twice"
             )
-        product *= constant_of_layer(layer)
+        layers.append(layer)
         tensor = inputs[0]
-    return product
+    return layers[::-1]
 
 
 def constant_of_layer(layer: Any) -> float:
@@ -70,7 +108,7 @@ def constant_of_layer(layer: Any) -> float:
     if found is None:
         raise InputError(
             f"expected layers with a known Lipschitz constant, received {layer.name}, a {type(layer).__name__}: "
-            "use AOLConvolution, AOLDense, MaxMin, SpaceToDepth, average pooling or Flatten"
+            "use those of wca_tf.nets.orthogonal_layers and lipschitz_layers, average pooling or Flatten"
         )
     return found
 

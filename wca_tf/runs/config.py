@@ -14,7 +14,7 @@ from wca_tf.core.options import flag
 from wca_tf.data.config import DataConfig
 from wca_tf.defences import Defence, parse_defence
 from wca_tf.distribution.cluster import STRATEGIES, STRATEGY_HELP
-from wca_tf.nets.backbones import BACKBONES, PRECISIONS
+from wca_tf.nets.backbones import BACKBONES, PRECISIONS, backbone_of, backbone_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,10 @@ class TrainConfig(DataConfig):
     The defaults suit digits; `configs/` has the paper's values (section 4.1 and appendix B).
     """
 
-    backbone: str = flag("lenet_plus_plus", "feature extractor", tuple(BACKBONES))
+    backbone: str = flag(
+        "lenet_plus_plus",
+        f"feature extractor, one of {', '.join(BACKBONES)}; options after a colon: orthogonal_net:width=128:blocks=4",
+    )
     defence: str = flag(
         "wca",
         "none, wca, ...; options after a colon: wca:covariance=isotropic:feature_dim=64. One of your own: module:Class",
@@ -44,12 +47,20 @@ class TrainConfig(DataConfig):
     )
     augmentation: str = flag(
         "none",
-        "crop_flip: pad by 4, crop, mirror (CIFAR); translate_flip: move by 2 at most, mirror every second epoch (for "
-        "runs of few epochs); resized_crop_flip: a random rectangle of the image as it is on disk, resized, mirror "
-        "(ImageNet)",
-        ("none", "crop_flip", "translate_flip", "resized_crop_flip"),
+        "flip: mirror every second epoch; crop_flip: pad by 4, crop, mirror (CIFAR); translate_flip: flip, and move "
+        "by 2 at most (for runs of few epochs); resized_crop_flip: a random rectangle of the image as it is on disk, "
+        "resized, mirror (ImageNet)",
+        ("none", "flip", "crop_flip", "translate_flip", "resized_crop_flip"),
     )
-    optimizer: str = flag("adam", "adam (paper), or nesterov: gradient descent with momentum 0.9", ("adam", "nesterov"))
+    optimizer: str = flag(
+        "adam",
+        "adam (paper); nesterov: gradient descent with momentum 0.9; orthogonal_muon: for --backbone=orthogonal_net, "
+        "at 0.03; orthogonal_nesterov: the same without Muon's sign, at about 0.003",
+        ("adam", "nesterov", "orthogonal_muon", "orthogonal_nesterov"),
+    )
+    others_learning_rate: float = flag(
+        3e-3, "of Adam for the weights that are not orthogonal, with --optimizer=orthogonal_..."
+    )
     label_smoothing: float = flag(0.0, "share of each label that is given to all classes alike", minimum=0, maximum=1)
     validation_split: float = flag(
         0.1,
@@ -81,8 +92,8 @@ class TrainConfig(DataConfig):
     adversarial_epsilon: str = flag("8/255", "of adversarial training: the attack's radius")
     margin_radius: float = flag(
         0.0,
-        "l2 radius to certify, with --backbone=lipschitz_cnn: the loss raises every other logit by what an attack of "
-        "this radius can gain; 0: cross-entropy",
+        "l2 radius to certify, with --backbone=lipschitz_cnn or orthogonal_net: the loss raises every other logit by "
+        "what an attack of this radius can gain; 0: cross-entropy",
         minimum=0,
     )
     temperature: float = flag(1.0, "the loss divides the logits by it")
@@ -97,25 +108,38 @@ class TrainConfig(DataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_backbone()
         self.parsed_defence.check(self.initial_weights, self._adversarial_flags())
         self._check_adversarial()
         if not self.epochs and not self.initial_weights:
             raise InputError("expected --initial_weights=DIR with --epochs=0, whose net is kept; received no directory")
-        if self.margin_radius and not BACKBONES[self.backbone].lipschitz:
-            known = ", ".join(name for name, backbone in BACKBONES.items() if backbone.lipschitz)
-            raise InputError(f"expected --margin_radius with --backbone among {known}; received {self.backbone}")
-        if BACKBONES[self.backbone].lipschitz and not self.parsed_defence.on_lipschitz:
-            raise InputError(
-                f"expected --defence=none or wca with --backbone={self.backbone}, which stay Lipschitz; received "
-                f"{self.defence}"
-            )
+        if self.validation_split >= 1:
+            raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
         if self.crops_files and self.in_memory == "true":
             raise InputError(
                 "expected --in_memory=auto or false with --augmentation=resized_crop_flip and --image_size, which cuts "
                 "rectangles out of the files; received true"
             )
-        if self.validation_split >= 1:
-            raise InputError(f"expected --validation_split from 0 to below 1, received {self.validation_split}")
+
+    def _check_backbone(self) -> None:
+        """Raise InputError for a wrong backbone, or for options that need a Lipschitz or an orthogonal one."""
+        try:
+            _, lipschitz = backbone_options(self.backbone), backbone_of(self.backbone).lipschitz
+        except InputError as error:
+            raise InputError(f"--backbone: {error}") from None
+        if self.margin_radius and not lipschitz:
+            known = ", ".join(name for name, backbone in BACKBONES.items() if backbone.lipschitz)
+            raise InputError(f"expected --margin_radius with --backbone among {known}; received {self.backbone}")
+        if lipschitz and not self.parsed_defence.on_lipschitz:
+            raise InputError(
+                f"expected --defence=none or wca with --backbone={self.backbone}, which stay Lipschitz; received "
+                f"{self.defence}"
+            )
+        if self.optimizer.startswith("orthogonal") and lipschitz != "orthogonal":
+            raise InputError(
+                f"expected --optimizer={self.optimizer} with --backbone=orthogonal_net, which has orthogonal weights; "
+                f"received {self.backbone}"
+            )
 
     @property
     def crops_files(self) -> bool:

@@ -37,11 +37,11 @@ class EpochRecorder(keras.callbacks.Callback):
         self.snapshots = snapshots
         self.data = data
         self.lines = _lines_before(directory, first_epoch)
-        self.started = time.monotonic()
+        self.started, self.started_cpu = time.monotonic(), time.process_time()
         self.overfitting: CatastrophicOverfitting | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self.started = time.monotonic()
+        self.started, self.started_cpu = time.monotonic(), time.process_time()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.check_unchanged()
@@ -54,7 +54,8 @@ class EpochRecorder(keras.callbacks.Callback):
             raise DivergedError(
                 f"training diverged: weights of NaN or Inf after epoch {epoch + 1}; try a smaller --learning_rate"
             )
-        line = {"epoch": epoch + 1, **values, "seconds": round(time.monotonic() - self.started, 2)}
+        seconds = {"seconds": time.monotonic() - self.started, "cpu_seconds": time.process_time() - self.started_cpu}
+        line = {"epoch": epoch + 1, **values, **{name: round(value, 2) for name, value in seconds.items()}}
         self.lines.append(line)
         if best_line(self.lines) is line:
             save_model(self.model, self.directory.best)

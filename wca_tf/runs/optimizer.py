@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.runs.orthogonal_muon import OrthogonalMuon
 
 MOMENTUM = 0.9
 # float16's normal numbers, 6e-5 to 65,504, then stand for gradients of 6e-8 to 64. Larger ones end the run as diverged.
@@ -21,13 +22,19 @@ def compile_model(
     jit_compile: bool = False,
     optimizer: str = "adam",
     label_smoothing: float = 0.0,
+    others_learning_rate: float = 3e-3,
 ) -> None:
     """Compile `model` with an optimizer and one of `SCHEDULES` over `steps`; in mixed_float16 with a fixed loss scale.
 
     The loss scale is fixed because a dynamic one skips steps. A resumed run would then not know its position.
     """
     rate, loss_scale = SCHEDULES[schedule](learning_rate, steps), LOSS_SCALE.get(precision)
-    if optimizer == "nesterov":
+    descent: keras.optimizers.Optimizer
+    if optimizer.startswith("orthogonal"):
+        others = keras.optimizers.Adam(SCHEDULES[schedule](others_learning_rate, steps))
+        msign = optimizer == "orthogonal_muon"
+        descent = OrthogonalMuon(rate, MOMENTUM, msign, others, loss_scale_factor=loss_scale)
+    elif optimizer == "nesterov":
         descent = keras.optimizers.SGD(rate, momentum=MOMENTUM, nesterov=True, loss_scale_factor=loss_scale)
     else:
         descent = keras.optimizers.Adam(rate, loss_scale_factor=loss_scale)

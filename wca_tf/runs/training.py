@@ -222,6 +222,7 @@ def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
         config.jit_compile,
         config.optimizer,
         config.label_smoothing,
+        config.others_learning_rate,
     )
     return model
 

@@ -10,6 +10,7 @@ from wca_tf.distribution.replicas import first_row, num_replicas
 from wca_tf.gaussian import covariance
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.lipschitz_layers import AOLDense
 from wca_tf.nets.random_stream import RandomStream
 from wca_tf.nets.targets import GaussianLogitsTarget
 
@@ -56,7 +57,7 @@ class RandomFeatureNet(BottleneckNet):
         weights = tf.transpose(self.class_weights)
         if self.bottleneck_activation in (None, "linear"):
             layer = self.bottleneck
-            kernel = layer.rescaled_kernel() if self.lipschitz_bottleneck else tf.convert_to_tensor(layer.kernel)
+            kernel = layer.rescaled_kernel() if isinstance(layer, AOLDense) else tf.convert_to_tensor(layer.kernel)
             weights = tf.matmul(kernel, weights)
         return self.deviation * tf.transpose(weights)
 

@@ -94,7 +94,8 @@ class WCAHead(GaussianHead):
         bottleneck_activation: Keras name of the bottleneck's activation, or `None`.
         features: "free", or "normalised": f(x) is scaled to the length 10.
         seed: starts the stream of noise.
-        lipschitz_bottleneck: whether the bottleneck has norm 1 at most (AOL); it then has no activation.
+        lipschitz_bottleneck: "aol" or "orthogonal" for a bottleneck of these layers, which have norm 1 and no
+            activation; `None` for another.
 
     Call arguments:
         inputs: [B, F].
@@ -119,7 +120,7 @@ class WCAHead(GaussianHead):
         bottleneck_activation: str | None = None,
         features: str = "free",
         seed: int = 0,
-        lipschitz_bottleneck: bool = False,
+        lipschitz_bottleneck: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})

@@ -58,7 +58,7 @@ class WCANet(BottleneckNet):
         weight_decay: float = 1e-4,
         seed: int = 0,
         noise_alone: bool = False,
-        lipschitz_bottleneck: bool = False,
+        lipschitz_bottleneck: str | None = None,
         alignment: str = "per_class",
         alignment_weight: float = 1.0,
         features: str = "free",

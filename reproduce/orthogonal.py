@@ -1,0 +1,238 @@
+"""Certificates of nets with orthogonal layers: by data set, along the training, by optimizer, and with noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from reproduce import readings as read
+from reproduce.certificates import KNOWING, row_at
+from reproduce.charts import curves, panels
+from reproduce.engine import Need
+from reproduce.image_bounds import Bounds
+from reproduce.nets import TITLES, Net
+from reproduce.study import Study
+from reproduce.tables import Cell, Chosen, Filled, Missing, Reading, Row, Site, Table
+
+RADII = {
+    "digits": ("l2:0.1",),
+    "cifar10": ("l2:36/255", "l2:72/255", "l2:108/255", "l2:1.0"),
+    "mnist": ("l2:0.3", "l2:1.58"),
+    "fashion_mnist": ("l2:0.3", "l2:1.0"),
+}
+FAR = {"mnist": "l2:1.58"}  # radii that a net is trained for that has larger margins
+SETS = ("cifar10", "mnist", "fashion_mnist")
+# Certified accuracy on all test images that others publish, as shares: AOL's and LOT's small nets (Prach et al., 2024),
+# and GloRo (Leino et al., 2021).
+PUBLISHED = {
+    "AOL": {"l2:36/255": 0.591, "l2:72/255": 0.452, "l2:108/255": 0.324, "l2:1.0": 0.039},
+    "LOT": {"l2:36/255": 0.635, "l2:72/255": 0.492, "l2:108/255": 0.361, "l2:1.0": 0.044},
+    "GloRo": {"l2:0.3": 0.957, "l2:1.58": 0.628},
+}
+ATTACKS = {
+    "tiny": ("pgd:steps=3:norm=l2",),
+    "small": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2", "margin:steps=40:norm=l2"),
+    "paper": ("pgd:steps=40:norm=l2", "apgd_ce:norm=l2", "adaptive:norm=l2"),
+}
+ANY = "fgsm:norm=l2"  # an evaluation has an attack at least
+KEPT = {"tiny": (1, 2), "small": (1, 2, 4, 8, 12), "paper": (1, 2, 4, 8, 15, 30, 60, 120, 180, 240)}
+# By optimizer: the variant, and the rates of which the one with the least loss on validation images is taken.
+OPTIMIZERS = {
+    "manifold and Muon's sign": ("orthogonal_none", (0.015, 0.03, 0.06, 0.12)),
+    "manifold without the sign": ("orthogonal_nesterov", (3e-3, 1e-2, 3e-2, 1e-1)),
+    "Adam and retraction": ("orthogonal_adam", (1e-3, 3e-3, 1e-2, 3e-2)),
+}
+FEWER = {"tiny": {}, "small": {"max_train_examples": 20_000}, "paper": {}}  # images of the table of optimizers
+DEVIATIONS = {"tiny": (0.0, 0.05), "small": (0.0, 0.02, 0.08, 0.32), "paper": (0.0, 0.02, 0.08, 0.32)}
+ROUNDED = "no noise, with a bound on the rounding of float32"
+NUMBERS = ("certified", "C1", "C2", "noise off")
+
+
+def declare(dataset: str, scale: str) -> tuple[Table, ...]:
+    """Declare the four tables, on one page."""
+    sets = SETS if dataset == "cifar10" else (dataset,)
+    return (
+        _by_radius(sets, scale),
+        _along(dataset, scale),
+        _by_optimizer(dataset, scale),
+        _with_noise(dataset, scale),
+    )
+
+
+def net_of(dataset: str, scale: str) -> Net:
+    """Return the net of a data set that is trained for long, with the epochs that are kept."""
+    if dataset == "cifar10":
+        return Net(dataset, "orthogonal_none", (("augmentation", "flip"),), epochs_kept=KEPT[scale])
+    return Net(dataset, "orthogonal_none", epochs_kept=KEPT[scale] if dataset == "digits" else ())
+
+
+def _by_radius(sets: Sequence[str], scale: str) -> Table:
+    rows = []
+    for dataset in sets:
+        for at in RADII[dataset]:
+            net = Net(dataset, "orthogonal_far") if at == FAR.get(dataset) else net_of(dataset, scale)
+            label = f"{TITLES[dataset]}, {at.replace(':', ' ')}"
+            rows.append(Row(label, (net,), radius=at, part="certified"))
+    every = ",".join(dict.fromkeys(at for dataset in sets for at in RADII[dataset]))
+    on_all: dict[str, Any] = {"part": "certified_all", "certified": every}
+
+    def left(site: Site) -> Cell:
+        row = row_at(site, str(site.radius))
+        if row["violations"]:
+            raise Missing(f"expected no attack below a certificate, received {row['violations']} images below it")
+        return Cell.of(row["attacked"])
+
+    columns = [
+        read.clean_expected(attack=ANY, **on_all),
+        Reading("certified", lambda site: Cell.of(row_at(site, str(site.radius))["certificate"]), (ANY,), **on_all),
+        Reading("left by attacks", left, ATTACKS[scale], certified=every),
+        *(Reading(name, _published(name), trains_only=True) for name in PUBLISHED),
+    ]
+    return Table(
+        "Certificates of orthogonal nets",
+        rows,
+        columns,
+        notes=[
+            "Certified: all test images; l2, images in [0, 1]. Left by attacks: the first 100 images, the worst of "
+            "the attacks for each image.",
+            "AOL, LOT: small nets, trained for a day on a GPU. GloRo: on MNIST. As published.",
+        ],
+        charts=[_draw(sets, scale)],
+    )
+
+
+def _published(name: str) -> Any:
+    return lambda site: Cell(PUBLISHED[name].get(str(site.radius)))
+
+
+def _along(dataset: str, scale: str) -> Table:
+    net = net_of(dataset, scale)
+    at = RADII[dataset if scale != "tiny" else "digits"][0]
+    rows = [Row(f"{epoch} epochs", (dataclasses.replace(net, epoch=epoch),), radius=at) for epoch in net.epochs_kept]
+    options: dict[str, Any] = {"part": "certified_all", "certified": at}
+    return Table(
+        f"Along the training: {TITLES[dataset]}, {at.replace(':', ' ')}",
+        rows,
+        [
+            Reading("CPU minutes", lambda site: Cell(text=f"{_cpu_seconds(site) / 60:.1f}"), trains_only=True),
+            read.clean_expected(attack=ANY, **options),
+            Reading(
+                "certified", lambda site: Cell.of(row_at(site, str(site.radius))["certificate"]), (ANY,), **options
+            ),
+        ],
+        notes=["One run, whose rate falls to 0 at its end. Two idle cores give two CPU minutes in a minute."],
+    )
+
+
+def _cpu_seconds(site: Site) -> float:
+    last = site.net.epoch or len(site.training["epochs"])
+    return float(sum(line["cpu_seconds"] for line in site.training["epochs"][:last]))
+
+
+def _by_optimizer(dataset: str, scale: str) -> Table:
+    at = RADII[dataset][0]
+    rows = []
+    for label, (variant, rates) in OPTIMIZERS.items():
+        net = Net(dataset, variant).but(epochs=1, validation_split=0.1, **FEWER[scale])
+        nets = tuple(net.but(learning_rate=rate) for rate in rates)
+        rows.append(Row(label, (Chosen(nets, _least_loss),), radius=at))
+    options: dict[str, Any] = {"part": "certified_all", "certified": at}
+    return Table(
+        f"What helps: one epoch of {TITLES[dataset]}, {at.replace(':', ' ')}",
+        rows,
+        [
+            Reading("rate", lambda site: Cell(text=f"{dict(site.net.changes)['learning_rate']:g}"), trains_only=True),
+            Reading("CPU seconds", lambda site: Cell(text=f"{_cpu_seconds(site):.0f}"), trains_only=True),
+            read.clean_expected(attack=ANY, **options),
+            Reading(
+                "certified", lambda site: Cell.of(row_at(site, str(site.radius))["certificate"]), (ANY,), **options
+            ),
+        ],
+        notes=[
+            "The rate: of four, the one with the least loss on validation images.",
+            "Retraction: after each step of Adam the weights become the nearest orthogonal matrix.",
+        ],
+    )
+
+
+def _least_loss(sites: Sequence[Site]) -> int:
+    return int(np.argmin([site.epoch["val_loss"] for site in sites]))
+
+
+def _with_noise(dataset: str, scale: str) -> Table:
+    at = RADII[dataset][0]
+    net = net_of(dataset, scale)
+    labels = [ROUNDED, *(f"deviation {value:g}" for value in DEVIATIONS[scale])]
+    rows = [Row(label, (net,), radius=at) for label in labels]
+
+    def cell(place: int) -> Any:
+        def of(site: Site) -> Cell:
+            own = site.study.evidence.own("orthogonal", site.net)
+            if own is None:
+                raise Missing(f"noise on {site.net.name(site.study.scale)}")
+            if site.label == ROUNDED:
+                return Cell(text="–") if place else Cell(own["rounding"]["certified"])
+            found = next(each for each in own["deviations"] if f"deviation {each[0]:g}" == site.label)
+            return Cell(found[1 + place])
+
+        return of
+
+    return Table(
+        f"Noise on the features of the trained net: {TITLES[dataset]}, {at.replace(':', ' ')}",
+        rows,
+        [Reading(name, cell(place), trains_only=True) for place, name in enumerate(NUMBERS)],
+        notes=["Isotropic noise. C1: the attacker sees the draw. C2: not. Certified: the larger for each image."],
+    )
+
+
+def measure(study: Study, dataset: str) -> None:
+    """Write what noise on the features of the trained net would add, and attack it where the draw is known.
+
+    Raises:
+        InputError: an attack went below a certificate.
+    """
+    net = net_of(dataset, study.scale)
+    study.engine.provide([Need(net)])
+    if study.evidence.own("orthogonal", net) is not None or (directory := study.engine.trained(net)) is None:
+        return
+    at, bounds = RADII[dataset][0], Bounds.of(study, directory)
+    bounds.check([at], KNOWING[study.scale])
+    found = [[value, *bounds.with_deviation(value, at)] for value in DEVIATIONS[study.scale]]
+    study.evidence.add_own("orthogonal", {"deviations": found, "rounding": bounds.rounding(at)}, net)
+
+
+def _draw(sets: Sequence[str], scale: str) -> Any:
+    """Return the figure: certified accuracy and attacks by radius, beside what others publish."""
+
+    def draw(filled: Filled) -> Figure:
+        figure, axes = panels(len(sets) + 1, 3.6)
+        for axis, dataset in zip(axes[1:], sets, strict=True):
+            series: dict[str, list[tuple[float, float]]] = {}
+            for row in filled.table.rows:
+                if not row.label.startswith(f"{TITLES[dataset]}, "):
+                    continue
+                radius = _number(row.radius)
+                for name, each in filled.cells[row.label].items():
+                    if each.value is not None and name != "clean":
+                        series.setdefault(name, []).append((radius, each.value))
+            curves(axis, series, TITLES[dataset], "l2 radius")
+        along = filled.study.fill(_along(sets[0], scale))
+        points = [
+            (float(cells["CPU minutes"].text), cells["certified"].value)
+            for cells in along.cells.values()
+            if cells["certified"].value is not None
+        ]
+        curves(axes[0], {"certified": points}, TITLES[sets[0]], "CPU minutes of training")
+        figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+        return figure
+
+    return draw
+
+
+def _number(radius: str) -> float:
+    top, _, bottom = radius.partition(":")[2].partition("/")
+    return float(top) / float(bottom or 1)
