@@ -19,13 +19,12 @@ from wca_tf.evaluation.runner import evaluate_model
 from wca_tf.evaluation.trials import CLEAN_TRIAL, Settings, run_attacks
 from wca_tf.evaluation.worst_case import least_probability
 from wca_tf.gaussian.intervals import (
-    all_correct,
     design_effect_of_blocks,
     mean_difference,
     mean_with_interval,
-    means_without_draws,
     percent,
 )
+from wca_tf.gaussian.several_draws import all_correct, means_without_draws
 from wca_tf.nets.judge import Judgement, judge
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import GaussianLogitsTarget

@@ -12,7 +12,8 @@ import numpy as np
 from scipy import optimize
 
 from wca_tf.evaluation.outcomes import Outcome
-from wca_tf.gaussian.intervals import QUANTILE, Number, all_correct, all_correct_by_count, means_without_draws
+from wca_tf.gaussian.intervals import QUANTILE, Number
+from wca_tf.gaussian.several_draws import all_correct, all_correct_by_count, means_without_draws
 from wca_tf.nets.judge import Judgement
 
 # Increase it with every change that gives other numbers for the same judgements of attacks.

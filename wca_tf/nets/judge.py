@@ -19,16 +19,15 @@ from wca_tf.gaussian import margins
 from wca_tf.gaussian.independent import probability_of_largest
 from wca_tf.gaussian.intervals import (
     Number,
-    all_correct,
     design_effect_of_a_draw,
     design_effect_of_blocks,
     design_effect_over_draws,
     mean_difference,
     mean_with_interval,
-    symmetric_means,
     variance_over_draws,
 )
 from wca_tf.gaussian.probability import probability_correct
+from wca_tf.gaussian.several_draws import all_correct, symmetric_means
 from wca_tf.nets.batch import Batch
 from wca_tf.nets.graphs import graph_of_target, sharded_graph
 from wca_tf.nets.mixture_target import MixtureTarget
