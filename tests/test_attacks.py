@@ -104,6 +104,8 @@ def test_the_seed_decides(noisy_target, labelled, text):
     attack = build(text, 0.4)
     first, again = (run(attack, noisy_target, *labelled, seed=seed) for seed in (0, make_seed(0)))
     np.testing.assert_array_equal(first, again)
+    if text.startswith("arc"):  # it has no start, and compares moves by the same draws for every seed
+        return
     if not text.startswith(("fgsm", "bim")) or "norm=l2" in text:  # signs of gradients hardly know the draws
         assert any(np.any(first != run(attack, noisy_target, *labelled, seed=seed)) for seed in (1, 2, 3))
 

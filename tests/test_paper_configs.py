@@ -69,8 +69,9 @@ def test_every_other_defence_has_a_flag_file_with_adversarial_training(root):
     found = parsed_files(root, root / "configs" / "defences")
     assert found.keys() == set(defence_names()) - {"none", "wca"}
     for name, config in found.items():
-        measured = parse_defence(VARIANTS[f"baseline_{name}"]["defence"])  # the options of the experiment "defences"
-        assert config.parsed_defence == measured and config.adversarial == "at"
+        options = VARIANTS.get(f"baseline_{name}", {"defence": name})  # of the experiment "defences", where it has it
+        assert config.parsed_defence == parse_defence(options["defence"]) and config.adversarial == "at"
+    assert {name for name in found if f"baseline_{name}" not in VARIANTS} == {"random_ensemble"}
 
 
 def random_examples(size, channels, classes):

@@ -11,15 +11,12 @@ import copy
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np, tf
 from wca_tf.core.seeds import fold_in, uniform_by_index
 from wca_tf.nets.sampled_target import SampledTarget
-
-if TYPE_CHECKING:
-    from wca_tf.nets.targets import GaussianLogitsTarget
 
 MOST_MEMBERS = 32
 SUM_OF_WEIGHTS = 1e-6  # the largest error of their sum
@@ -51,7 +48,7 @@ class MixtureTarget:
         ]
         if len(flat) > MOST_MEMBERS:
             raise InputError(f"expected at most {MOST_MEMBERS} nets in a mixture, received {len(flat)}")
-        self.members: tuple[GaussianLogitsTarget, ...] = tuple(net for _, net in flat)
+        self.members: tuple[Any, ...] = tuple(net for _, net in flat)
         total = math.fsum(weight for weight, _ in flat)
         self.weights = tuple(weight / total for weight, _ in flat)
         for number, member in enumerate(self.members):
