@@ -48,7 +48,7 @@ OPTIMIZERS = {
 }
 FEWER = {"tiny": {}, "small": {"max_train_examples": 20_000}, "paper": {}}  # images of the table of optimizers
 DEVIATIONS = {"tiny": (0.0, 0.05), "small": (0.0, 0.02, 0.08, 0.32), "paper": (0.0, 0.02, 0.08, 0.32)}
-ROUNDED = "no noise, with a bound on the rounding of float32"
+ROUNDED, TRAINED = "no noise, with a bound on the rounding of float32", "no noise, on training images"
 NUMBERS = ("certified", "C1", "C2", "noise off")
 
 
@@ -166,7 +166,7 @@ def _least_loss(sites: Sequence[Site]) -> int:
 def _with_noise(dataset: str, scale: str) -> Table:
     at = RADII[dataset][0]
     net = net_of(dataset, scale)
-    labels = [ROUNDED, *(f"deviation {value:g}" for value in DEVIATIONS[scale])]
+    labels = [ROUNDED, TRAINED, *(f"deviation {value:g}" for value in DEVIATIONS[scale])]
     rows = [Row(label, (net,), radius=at) for label in labels]
 
     def cell(place: int) -> Any:
@@ -174,18 +174,22 @@ def _with_noise(dataset: str, scale: str) -> Table:
             own = site.study.evidence.own("orthogonal", site.net)
             if own is None:
                 raise Missing(f"noise on {site.net.name(site.study.scale)}")
-            if site.label == ROUNDED:
-                return Cell(text="–") if place else Cell(own["rounding"]["certified"])
+            if site.label in (ROUNDED, TRAINED):
+                value = own["rounding"]["certified"] if site.label == ROUNDED else own["trained_on"]
+                return Cell(text="–") if place else Cell(value)
             found = next(each for each in own["deviations"] if f"deviation {each[0]:g}" == site.label)
             return Cell(found[1 + place])
 
         return of
 
     return Table(
-        f"Noise on the features of the trained net: {TITLES[dataset]}, {at.replace(':', ' ')}",
+        f"Rounding, and noise on the features of the trained net: {TITLES[dataset]}, {at.replace(':', ' ')}",
         rows,
         [Reading(name, cell(place), trains_only=True) for place, name in enumerate(NUMBERS)],
-        notes=["Isotropic noise. C1: the attacker sees the draw. C2: not. Certified: the larger for each image."],
+        notes=[
+            "Training images: the first 10,000, as they are. Noise: isotropic.",
+            "C1: the attacker sees the draw. C2: not. Certified: the larger of the two for each image.",
+        ],
     )
 
 
@@ -202,7 +206,9 @@ def measure(study: Study, dataset: str) -> None:
     at, bounds = RADII[dataset][0], Bounds.of(study, directory)
     bounds.check([at], KNOWING[study.scale])
     found = [[value, *bounds.with_deviation(value, at)] for value in DEVIATIONS[study.scale]]
-    study.evidence.add_own("orthogonal", {"deviations": found, "rounding": bounds.rounding(at)}, net)
+    [trained_on, *_] = Bounds.of(study, directory, trained_on=True).with_deviation(0.0, at)
+    numbers = {"deviations": found, "rounding": bounds.rounding(at), "trained_on": trained_on}
+    study.evidence.add_own("orthogonal", numbers, net)
 
 
 def _draw(sets: Sequence[str], scale: str) -> Any:
