@@ -37,11 +37,17 @@ class Bounds:
     scale: np.ndarray
 
     @classmethod
-    def of(cls, study: Study, directory: wca_tf.ModelDirectory) -> Bounds:
-        """Return the bounds of a trained net: of 20 images at --scale=tiny, else of all."""
+    def of(cls, study: Study, directory: wca_tf.ModelDirectory, trained_on: bool = False) -> Bounds:
+        """Return the bounds of a trained net: of 20 images at --scale=tiny, else of all.
+
+        `trained_on` takes the first 10,000 training images in place of the test images.
+        """
         count = 20 if study.scale == "tiny" else 0
         config = EvaluateConfig(tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=count)
-        examples = wca_tf.load_evaluation_examples(config, directory)
+        if trained_on:
+            examples = wca_tf.load_examples(directory.train_config(), "train").take(slice(0, count or 10_000))
+        else:
+            examples = wca_tf.load_evaluation_examples(config, directory)
         model = directory.load_best()
         images, target = examples.images[:].astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
         parts = [np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, len(images) // 500 + 1)]

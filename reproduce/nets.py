@@ -122,6 +122,7 @@ OWN_RECIPES: dict[str, Changes] = {
     "certified_anisotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint"},
     "orthogonal_none": {**_ORTHOGONAL, "defence": "none"},
     "orthogonal_far": {**_ORTHOGONAL, "defence": "none"},
+    "orthogonal_isotropic": {**_ORTHOGONAL, "defence": "wca:regularizer=constraint:covariance=isotropic"},
     "orthogonal_nesterov": {**_ORTHOGONAL, "defence": "none", "optimizer": "orthogonal_nesterov"},
     "orthogonal_adam": {**_ORTHOGONAL, "defence": "none", "optimizer": "adam"},
     "certified_smoothing": {"backbone": "lenet_plus_plus", "defence": "smoothing", "learning_rate": 1e-3},

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from reproduce import readings as read
-from reproduce.certificates import KNOWING, row_at
+from reproduce.certificates import BOUNDS, KNOWING, row_at
 from reproduce.charts import curves, panels
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
@@ -29,9 +29,9 @@ SETS = ("cifar10", "mnist", "fashion_mnist")
 # Certified accuracy on all test images that others publish, as shares: AOL's and LOT's small nets (Prach et al., 2024),
 # and GloRo (Leino et al., 2021).
 PUBLISHED = {
-    "AOL": {"l2:36/255": 0.591, "l2:72/255": 0.452, "l2:108/255": 0.324, "l2:1.0": 0.039},
-    "LOT": {"l2:36/255": 0.635, "l2:72/255": 0.492, "l2:108/255": 0.361, "l2:1.0": 0.044},
-    "GloRo": {"l2:0.3": 0.957, "l2:1.58": 0.628},
+    "AOL": ("cifar10", {"l2:36/255": 0.591, "l2:72/255": 0.452, "l2:108/255": 0.324, "l2:1.0": 0.039}),
+    "LOT": ("cifar10", {"l2:36/255": 0.635, "l2:72/255": 0.492, "l2:108/255": 0.361, "l2:1.0": 0.044}),
+    "GloRo": ("mnist", {"l2:0.3": 0.957, "l2:1.58": 0.628}),
 }
 ATTACKS = {
     "tiny": ("pgd:steps=3:norm=l2",),
@@ -48,8 +48,7 @@ OPTIMIZERS = {
 }
 FEWER = {"tiny": {}, "small": {"max_train_examples": 20_000}, "paper": {}}  # images of the table of optimizers
 DEVIATIONS = {"tiny": (0.0, 0.05), "small": (0.0, 0.02, 0.08, 0.32), "paper": (0.0, 0.02, 0.08, 0.32)}
-ROUNDED = "no noise, with a bound on the rounding of float32"
-NUMBERS = ("certified", "C1", "C2", "noise off")
+ROUNDED, TRAINED = "no noise, with a bound on the rounding of float32", "no noise, on training images"
 
 
 def declare(dataset: str, scale: str) -> tuple[Table, ...]:
@@ -60,6 +59,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
         _along(dataset, scale),
         _by_optimizer(dataset, scale),
         _with_noise(dataset, scale),
+        _trained_with_noise(dataset, scale),
     )
 
 
@@ -106,7 +106,8 @@ def _by_radius(sets: Sequence[str], scale: str) -> Table:
 
 
 def _published(name: str) -> Any:
-    return lambda site: Cell(PUBLISHED[name].get(str(site.radius)))
+    dataset, shares = PUBLISHED[name]
+    return lambda site: Cell(shares.get(str(site.radius)) if site.net.dataset == dataset else None)
 
 
 def _along(dataset: str, scale: str) -> Table:
@@ -166,7 +167,7 @@ def _least_loss(sites: Sequence[Site]) -> int:
 def _with_noise(dataset: str, scale: str) -> Table:
     at = RADII[dataset][0]
     net = net_of(dataset, scale)
-    labels = [ROUNDED, *(f"deviation {value:g}" for value in DEVIATIONS[scale])]
+    labels = [ROUNDED, TRAINED, *(f"deviation {value:g}" for value in DEVIATIONS[scale])]
     rows = [Row(label, (net,), radius=at) for label in labels]
 
     def cell(place: int) -> Any:
@@ -174,18 +175,49 @@ def _with_noise(dataset: str, scale: str) -> Table:
             own = site.study.evidence.own("orthogonal", site.net)
             if own is None:
                 raise Missing(f"noise on {site.net.name(site.study.scale)}")
-            if site.label == ROUNDED:
-                return Cell(text="–") if place else Cell(own["rounding"]["certified"])
+            if site.label in (ROUNDED, TRAINED):
+                value = own["rounding"]["certified"] if site.label == ROUNDED else own["trained_on"]
+                return Cell(text="–") if place else Cell(value)
             found = next(each for each in own["deviations"] if f"deviation {each[0]:g}" == site.label)
             return Cell(found[1 + place])
 
         return of
 
     return Table(
-        f"Noise on the features of the trained net: {TITLES[dataset]}, {at.replace(':', ' ')}",
+        f"Rounding, and noise on the features of the trained net: {TITLES[dataset]}, {at.replace(':', ' ')}",
         rows,
-        [Reading(name, cell(place), trains_only=True) for place, name in enumerate(NUMBERS)],
-        notes=["Isotropic noise. C1: the attacker sees the draw. C2: not. Certified: the larger for each image."],
+        [Reading(name, cell(place), trains_only=True) for place, name in enumerate(BOUNDS.values())],
+        notes=[
+            "Training images: the first 10,000, as they are. Noise: isotropic.",
+            "C1: the attacker sees the draw. C2: not. Certified: the larger of the two for each image.",
+        ],
+    )
+
+
+def _trained_with_noise(dataset: str, scale: str) -> Table:
+    own = {"tiny": (dataset,), "small": ("mnist",), "paper": SETS}[scale]
+    rows = [
+        Row(f"{TITLES[name]}, {at.replace(':', ' ')}", (Net(name, "orthogonal_isotropic"),), radius=at)
+        for name in own
+        for at in RADII[name]
+    ]
+    every = ",".join(dict.fromkeys(row.radius for row in rows))
+    on_all: dict[str, Any] = {"part": "certified_all", "certified": every}
+
+    def bound(key: str) -> Any:
+        return lambda site: Cell.of(row_at(site, str(site.radius))[key])
+
+    return Table(
+        "Nets trained with WCA's isotropic noise",
+        rows,
+        [
+            read.clean_expected(attack=ANY, **on_all),
+            *(Reading(name, bound(key), (ANY,), **on_all) for key, name in BOUNDS.items()),
+            Reading("left by attacks", bound("attacked"), ATTACKS[scale], part="certified", certified=every),
+        ],
+        notes=[
+            "By the constraint in place of the penalty. Noise off: the certificate of the same net without its noise."
+        ],
     )
 
 
@@ -202,7 +234,9 @@ def measure(study: Study, dataset: str) -> None:
     at, bounds = RADII[dataset][0], Bounds.of(study, directory)
     bounds.check([at], KNOWING[study.scale])
     found = [[value, *bounds.with_deviation(value, at)] for value in DEVIATIONS[study.scale]]
-    study.evidence.add_own("orthogonal", {"deviations": found, "rounding": bounds.rounding(at)}, net)
+    [trained_on, *_] = Bounds.of(study, directory, trained_on=True).with_deviation(0.0, at)
+    numbers = {"deviations": found, "rounding": bounds.rounding(at), "trained_on": trained_on}
+    study.evidence.add_own("orthogonal", numbers, net)
 
 
 def _draw(sets: Sequence[str], scale: str) -> Any:

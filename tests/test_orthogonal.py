@@ -297,6 +297,7 @@ def test_the_features_of_a_trained_net_move_no_further_than_its_constant_allows(
         ({"backbone": "vgg11"}, "--backbone: expected a backbone among"),
         ({"optimizer": "orthogonal_muon"}, "--backbone=orthogonal_net, which has orthogonal weights"),
         ({"optimizer": "orthogonal_nesterov", "backbone": "lipschitz_cnn"}, "received lipschitz_cnn"),
+        ({"others_learning_rate": 0.01}, "with --optimizer=orthogonal_muon; received adam"),
         ({"backbone": "orthogonal_net", "defence": "rse"}, "stay Lipschitz"),
     ],
 )

@@ -135,7 +135,12 @@ class TrainConfig(DataConfig):
                 f"expected --defence=none or wca with --backbone={self.backbone}, which stay Lipschitz; received "
                 f"{self.defence}"
             )
-        if self.optimizer.startswith("orthogonal") and lipschitz != "orthogonal":
+        is_orthogonal = self.optimizer.startswith("orthogonal")
+        if self.others_learning_rate != TrainConfig.others_learning_rate and not is_orthogonal:
+            raise InputError(
+                f"expected --others_learning_rate with --optimizer=orthogonal_muon; received {self.optimizer}"
+            )
+        if is_orthogonal and lipschitz != "orthogonal":
             raise InputError(
                 f"expected --optimizer={self.optimizer} with --backbone=orthogonal_net, which has orthogonal weights; "
                 f"received {self.backbone}"
