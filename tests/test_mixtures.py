@@ -470,7 +470,8 @@ def test_the_sampled_net_has_the_mean_of_the_mixture():
     target = mixture()
     seeds = tf.stack([fold_in(make_seed(0), number) for number in range(4000)])
     sampled = target.sampled()
-    logits = sampled._logits_of_draws(IMAGES, seeds, tf.range(12, dtype=tf.int64)).numpy()
+    of_draws = tf.function(sampled._logits_of_draws, jit_compile=False)
+    logits = of_draws(IMAGES, seeds, tf.range(12, dtype=tf.int64)).numpy()
     share = (np.argmax(logits, axis=2) == LABELS).mean(axis=0)
     np.testing.assert_allclose(share, judged(target).probability_correct, atol=4 * 0.5 / np.sqrt(4000))
     assert isinstance(sampled, SampledTarget) and sampled.per_image_noise
