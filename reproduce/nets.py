@@ -98,7 +98,7 @@ _LIPSCHITZ: Changes = {"backbone": "lipschitz_cnn", "learning_rate": 1e-3, "lear
 _LIPSCHITZ |= {"temperature": 0.25}
 _ORTHOGONAL: Changes = {"backbone": "orthogonal_net", "optimizer": "orthogonal_muon", "learning_rate": 0.03}
 _ORTHOGONAL |= {"learning_rate_schedule": "cosine", "batch_size": 256, "temperature": 0.25}
-_ORTHOGONAL |= {"validation_split": 0.0, "epochs": 240}
+_ORTHOGONAL |= {"validation_split": 0.0, "epochs": 100}
 # Nets with a recipe of their own at every scale.
 OWN_RECIPES: dict[str, Changes] = {
     "quickstart_none": {**_QUICKSTART, "defence": "none"},
