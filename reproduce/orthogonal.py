@@ -118,7 +118,7 @@ def _published(name: str) -> Any:
 def _along(dataset: str, scale: str) -> Table:
     net = net_of(dataset, scale)
     at = RADII[dataset if scale != "tiny" else "digits"][0]
-    rows = [Row(f"{epoch} epochs", (dataclasses.replace(net, epoch=epoch),), radius=at) for epoch in net.epochs_kept]
+    rows = [Row(f"epoch {epoch}", (dataclasses.replace(net, epoch=epoch),), radius=at) for epoch in net.epochs_kept]
     options: dict[str, Any] = {"part": "certified_all", "certified": at}
     return Table(
         f"Along the training: {TITLES[dataset]}, {at.replace(':', ' ')}",
