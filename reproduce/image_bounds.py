@@ -12,8 +12,6 @@ import wca_tf
 from reproduce.study import Study
 from wca_tf import EvaluateConfig
 from wca_tf.gaussian import certificates as proofs
-from wca_tf.nets.inference_copy import inference_copy
-from wca_tf.nets.orthogonal_layers import HALF_STEP
 
 KNOWN_DRAWS = (0, 1)  # seeds of draws that an attack knows
 
@@ -103,6 +101,8 @@ class Bounds:
         "certified" is the share of images whose certificate holds with the bound, at the image and at the attacked one,
         and with a bound on the rounding of the logits.
         """
+        from wca_tf.nets.orthogonal_layers import HALF_STEP  # it loads TensorFlow
+
         ball, change = wca_tf.as_radius(radius).in_l2(self.images.shape[1:]), self._change(radius)
         features = np.concatenate([self.model.features(part) for part in np.array_split(self.images, 20)])
         normalised = np.asarray(self.model.normalised(self.images)).reshape(len(self.images), -1)
@@ -135,6 +135,8 @@ def _longest(rows: np.ndarray) -> float:
 
 def _features_in_float64(model: Any, images: np.ndarray) -> np.ndarray:
     """Return the features [N, D] of a net with an orthogonal bottleneck, computed in float64."""
+    from wca_tf.nets.inference_copy import inference_copy  # it loads TensorFlow
+
     normalised = np.asarray(model.normalised(images), np.float64)
     kernel, bias = (np.asarray(weight, np.float64) for weight in model.bottleneck.get_weights())
     return np.asarray(inference_copy(model, "float64").backbone(normalised), np.float64) @ kernel + bias
