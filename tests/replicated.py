@@ -21,7 +21,8 @@ from wca_tf.evaluation.runner import evaluate
 from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
-from wca_tf.runs.training import new_model, train
+from wca_tf.runs.new_model import new_model
+from wca_tf.runs.training import train
 
 
 def adversary_of(config):

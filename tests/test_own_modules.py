@@ -19,7 +19,8 @@ from wca_tf.evaluation.plan import known_trial
 from wca_tf.evaluation.runner import evaluate
 from wca_tf.nets.model_files import target_in
 from wca_tf.runs.model_dir import ModelDirectory
-from wca_tf.runs.training import take_weights, train
+from wca_tf.runs.new_model import take_weights
+from wca_tf.runs.training import train
 from wca_tf.serving.config import ExportConfig
 
 EVIL = "open('ran', 'w').close()\n"

@@ -15,7 +15,7 @@ from wca_tf.data.batches import evaluation_batches
 from wca_tf.data.examples import Examples
 from wca_tf.defences import defence_names, parse_defence
 from wca_tf.runs.config import TrainConfig
-from wca_tf.runs.training import new_model
+from wca_tf.runs.new_model import new_model
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*.flags"))
 DATASETS = {  # dataset -> (channels, classes)

@@ -23,8 +23,9 @@ from wca_tf.nets.model_files import load_model, save_model
 from wca_tf.runs import epoch_recorder
 from wca_tf.runs.epoch_recorder import EpochRecorder
 from wca_tf.runs.model_dir import ModelDirectory, best_line
+from wca_tf.runs.new_model import new_model
 from wca_tf.runs.optimizer import compile_model
-from wca_tf.runs.training import new_model, train
+from wca_tf.runs.training import train
 
 COMMON_KEYS = {"epoch", "loss", "accuracy", "ce", "penalty", "val_loss", "val_accuracy", "val_ce", "val_penalty"}
 NOISE_METRICS = ("alignment", "noise_to_margin", "common_noise_share")

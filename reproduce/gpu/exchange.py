@@ -24,7 +24,7 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.model_files import save_model
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.model_dir import ModelDirectory
-from wca_tf.runs.training import new_model
+from wca_tf.runs.new_model import new_model
 
 OPTIONS = ("filters", "strides", "padding", "use_bias", "momentum", "epsilon", "activation", "scale")
 CONSTANT = ("gamma", "beta", "moving_mean", "moving_variance")  # the script makes them itself

@@ -1,7 +1,6 @@
 """train(config, model_dir): train a model by a configuration and save it; a killed run resumes where it stopped."""
 
 import contextlib
-import dataclasses
 import functools
 import shlex
 from collections.abc import Collection, Iterable
@@ -15,15 +14,11 @@ from wca_tf.attacks import BallAttack
 from wca_tf.core.arithmetic import tensor_float_32, use_deterministic_operations
 from wca_tf.core.errors import DIVERGED, DivergedError, InputError, UnnamedModuleError
 from wca_tf.core.files import exclusive_directory, remove_leftovers
-from wca_tf.core.keras_graph import all_layers
 from wca_tf.core.options import identity
 from wca_tf.core.own_modules import import_modules
-from wca_tf.core.paths import expand_user
-from wca_tf.core.seeds import keras_seed
 from wca_tf.data.batches import evaluation_batches, to_float, training_batches
 from wca_tf.data.examples import Examples
 from wca_tf.data.sources import open_examples, place
-from wca_tf.defences import NetRequest
 from wca_tf.distribution.cluster import is_chief, would_be_chief
 from wca_tf.distribution.strategy import (
     check_same_everywhere,
@@ -34,8 +29,6 @@ from wca_tf.distribution.strategy import (
     one_writer,
     synchronise_batch_normalisation,
 )
-from wca_tf.nets.backbones.airbench import PatchWhitening
-from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.inference_copy import inference_copy
 from wca_tf.nets.loss_terms import LipschitzMargin
@@ -44,10 +37,9 @@ from wca_tf.runs.catastrophic_overfitting import CatastrophicOverfitting
 from wca_tf.runs.config import TrainConfig
 from wca_tf.runs.epoch_recorder import EpochRecorder, TrainingProgress
 from wca_tf.runs.model_dir import PATHS, ModelDirectory
-from wca_tf.runs.optimizer import compile_model
+from wca_tf.runs.new_model import fitting, new_model, take_weights
 
 MAX_FAST_STEPS = 2  # an attack of so few gradient steps in training may lead to catastrophic overfitting
-ADAPTED = 5000  # the number of training images that layers of a backbone adapt to
 
 
 def train(
@@ -89,15 +81,6 @@ def _check_snapshots(directory: ModelDirectory, snapshots: Collection[int]) -> N
             raise InputError(f"{directory.path} has no net of epoch {epoch}, and is past it: name another --model_dir")
 
 
-def _fitting(config: TrainConfig, training: Examples, strategy: tf.distribute.Strategy | None = None) -> TrainConfig:
-    """Return the configuration with batches of no more images than there are, which the replicas can share."""
-    replicas = (strategy or tf.distribute.get_strategy()).num_replicas_in_sync
-    if len(training) < replicas:
-        raise InputError(f"expected {replicas} images to train on or more, one for each replica; got {len(training)}")
-    most = len(training) // replicas * replicas
-    return dataclasses.replace(config, batch_size=most) if most < config.batch_size else config
-
-
 def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection[int]) -> dict[str, float]:
     strategy = make_strategy(config.strategy)
     if config.deterministic:
@@ -110,7 +93,7 @@ def _train(directory: ModelDirectory, config: TrainConfig, snapshots: Collection
     validation = others[0] if others else None
     for part in filter(None, (training, validation)):
         part.check_readable()
-    if (size := _fitting(config, training, strategy).batch_size) < config.batch_size:
+    if (size := fitting(config, training, strategy).batch_size) < config.batch_size:
         print(f"--batch_size={size}: there are {len(training)} images to train on")
     flags = {name: value for name, value in identity(config).items() if name not in PATHS}
     check_same_everywhere(strategy, lambda: (flags, training.sha256))
@@ -192,63 +175,6 @@ def _attack_of_training(config: TrainConfig) -> BallAttack:
     return cast(BallAttack, config.parsed_adversarial_attack.loaded())
 
 
-def new_model(config: TrainConfig, training: Examples) -> StochasticClassifier:
-    """Return a compiled, untrained model; its weights depend on the configuration's seed alone."""
-    pixel_mean, pixel_std = training.pixel_statistics()
-    shape, num_classes = training.image_shape, len(training.class_names)
-    request = NetRequest(
-        shape, num_classes, pixel_mean, pixel_std, config.backbone, config.precision, config.seed, len(training)
-    )
-    with keras_seed(config.seed):
-        model = config.parsed_defence.build(request)
-        if not isinstance(model, StochasticClassifier) or not model.means:
-            raise InputError(
-                f"expected {config.defence} to build a StochasticClassifier that has called report_means, received "
-                f"{type(model).__name__}"
-            )
-        model.build((None, *shape))
-    model.defence = config.defence
-    steps = max(1, config.epochs) * (len(training) // _fitting(config, training).batch_size)
-    for layer in all_layers(model):
-        if isinstance(layer, PatchWhitening):
-            some = training.take(slice(0, ADAPTED))
-            layer.adapt((model.normalised(to_float(tf.constant(block))) for block in some.blocks()), len(some))
-    compile_model(
-        model,
-        config.learning_rate,
-        steps,
-        config.learning_rate_schedule,
-        config.precision,
-        config.jit_compile,
-        config.optimizer,
-        config.label_smoothing,
-        config.others_learning_rate,
-    )
-    return model
-
-
-def take_weights(model: StochasticClassifier, model_dir: str) -> None:
-    """Copy the layers of the trained net in `model_dir` to `model` (paper, E3).
-
-    Noise that is a layer of its own, as in `wca`, starts anew. Noise within a layer, as in `pni` or `l2p`, is copied.
-
-    Raises:
-        InputError: a directory without a finished run, or a net with other parts or shapes.
-    """
-    directory = ModelDirectory(expand_user(model_dir))
-    if not directory.last.exists():
-        raise InputError(f"expected a finished run of bin/train in {model_dir}, to start from its net")
-    source_net = load_model(directory.best)
-    mine, theirs = (net.deterministic_layers for net in (model, source_net))
-    if isinstance(model, BottleneckNet) and model.temperature != getattr(source_net, "temperature", 1.0):
-        raise InputError(f"expected a net of temperature {model.temperature:g} in {model_dir}, to start from it")
-    for name, layer in mine.items():
-        source = theirs[name].weights if name in theirs else []
-        if [weight.shape for weight in layer.weights] != [weight.shape for weight in source]:
-            raise InputError(f"expected the same backbone, defence and images as in {model_dir}: its {name} differs")
-        layer.set_weights([weight.numpy() for weight in source])
-
-
 def _fit(
     model: StochasticClassifier,
     config: TrainConfig,
@@ -258,7 +184,7 @@ def _fit(
     strategy: tf.distribute.Strategy,
     snapshots: Collection[int],
 ) -> None:
-    config = _fitting(config, training)
+    config = fitting(config, training)
     steps = len(training) // config.batch_size
     first_epoch = int(model.optimizer.iterations.numpy()) // steps
     _check_snapshots(directory, [epoch for epoch in snapshots if epoch <= first_epoch])
