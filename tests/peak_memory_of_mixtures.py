@@ -20,7 +20,8 @@ def net(seed):
     )
 
 
-images = np.random.default_rng(0).random((IMAGES, *SHAPE), np.float32)
-mixture = wca_tf.MixtureNet([net(seed) for seed in range(int(sys.argv[1]))])
-wca_tf.parse_attack("pgd:steps=3").run(adapt(mixture), images, np.zeros(IMAGES, int), 0.05, np.arange(IMAGES), 0)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+if __name__ == "__main__":
+    images = np.random.default_rng(0).random((IMAGES, *SHAPE), np.float32)
+    mixture = wca_tf.MixtureNet([net(seed) for seed in range(int(sys.argv[1]))])
+    wca_tf.parse_attack("pgd:steps=3").run(adapt(mixture), images, np.zeros(IMAGES, int), 0.05, np.arange(IMAGES), 0)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
