@@ -433,11 +433,25 @@ def png():
     return tf.io.encode_png(np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)).numpy()
 
 
-@pytest.mark.parametrize("suffix", [".png", ".jpg", ".gif", ".bmp"])
-@FUZZ
+IMAGE_FILES = pytest.mark.parametrize("suffix", [".png", ".jpg", ".gif", ".bmp"])
+
+
+@IMAGE_FILES
+@FEW
 @given(data=st.data())
 def test_a_broken_image_is_read_or_refused(tmp_path, png, suffix, data):
-    root = tmp_path / "images"
+    load_a_broken_image(tmp_path / "images", png, suffix, data)
+
+
+@pytest.mark.slow
+@IMAGE_FILES
+@FUZZ
+@given(data=st.data())
+def test_images_broken_in_many_ways_are_read_or_refused(tmp_path, png, suffix, data):
+    load_a_broken_image(tmp_path / "images", png, suffix, data)
+
+
+def load_a_broken_image(root, png, suffix, data):
     shutil.rmtree(root, ignore_errors=True)
     for label in "ab":
         (root / label).mkdir(parents=True)
