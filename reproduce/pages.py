@@ -20,7 +20,10 @@ from wca_tf import TrainConfig
 
 LEGEND = "Accuracy in %, ± the longer side of the 95 % interval."
 # What a reader must know of a training where it is not that of configs/, which have the paper's settings.
-FLAGS = ("epochs", "learning_rate", "learning_rate_schedule", "batch_size", "backbone", "max_train_examples")
+FLAGS = (
+    *("epochs", "optimizer", "learning_rate", "learning_rate_schedule", "batch_size", "backbone"),
+    *("augmentation", "max_train_examples", "margin_radius", "temperature"),
+)
 
 
 def write_page(name: str, what: str, command: str, tables: Sequence[Filled], directory: Path) -> None:

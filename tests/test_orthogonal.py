@@ -136,6 +136,27 @@ def test_rounding_stays_within_its_bound_and_the_bound_is_no_guess():
     assert net.rounding(norms[0]) > bounds[0]
 
 
+def test_a_bias_counts_at_every_position_of_a_map():
+    layer = OrthogonalDense(4)
+    net = keras.Sequential([keras.Input((28, 28, 4)), layer])
+    layer.bias.assign([5.0, -5.0, 5.0, -5.0])
+    images = 0.01 * random(20, 28, 28, 4)
+    exact = images.astype(np.float64) @ np.float64(layer.kernel) + np.float64(layer.bias)
+    error, norm = rounding_error(net, float(np.linalg.norm(images.reshape(20, -1), axis=1).max()))
+    assert np.linalg.norm(exact.reshape(20, -1), axis=1).max() <= norm
+    assert np.linalg.norm((net(images).numpy() - exact).reshape(20, -1), axis=1).max() <= error
+
+
+@pytest.mark.parametrize("change", [{"pixel_std": (0.25,)}, {"maps": True}])
+def test_the_rounding_of_a_net_that_divides_or_averages_is_refused(change):
+    layers = [keras.Input((4, 4, 1)), OrthogonalDense(4)]
+    layers += [] if change.pop("maps", False) else [keras.layers.Flatten()]
+    net = BottleneckNet(keras.Sequential(layers), num_classes=3, lipschitz_bottleneck="orthogonal", **change)
+    net.build((None, 4, 4, 1))
+    with pytest.raises(InputError, match="expected pixel_std 1 and a backbone that ends in Flatten"):
+        net.rounding(1.0)
+
+
 def test_a_long_sum_of_equal_products_is_within_the_bound_and_above_half_a_step():
     """Each addition rounds the same way here, so that errors add up."""
     count = 4096

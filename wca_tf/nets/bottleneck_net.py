@@ -166,11 +166,16 @@ class BottleneckNet(StochasticClassifier):
         """Return a bound, in l2, of what float32 adds to the features of a net of orthogonal layers.
 
         Args:
-            norm: the largest l2 norm of an image, less `pixel_mean`; `pixel_std` is 1.
+            norm: the largest l2 norm of an image, less `pixel_mean`.
 
         Raises:
-            InputError: another net.
+            InputError: another net; a `pixel_std` other than 1; features that are averaged over positions.
         """
+        if set(self.pixel_std) != {1.0} or len(self.backbone.output_shape) != 2:
+            raise InputError(
+                "expected pixel_std 1 and a backbone that ends in Flatten, to bound the rounding; received pixel_std "
+                f"{tuple(self.pixel_std)} and features {self.backbone.output_shape[1:]}"
+            )
         error, longest = rounding_error(self.backbone, norm * (1 + HALF_STEP))
         error += lipschitz_constant(self.backbone) * HALF_STEP * norm
         return rounded_further(self.bottleneck, error, longest)[0]

@@ -4,6 +4,7 @@ The weights are orthogonal themselves. No gradient passes through an orthogonali
 `OrthogonalConstraint` takes the weights back, and `runs.orthogonal_muon.OrthogonalMuon` steps along the manifold.
 """
 
+import math
 from typing import Any
 
 import keras
@@ -75,13 +76,18 @@ class OrthogonalDense(keras.layers.Dense):
         if self.activation is not keras.activations.linear:
             raise InputError("expected OrthogonalDense without an activation: put MaxMin after it")
 
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        super().build(input_shape)
+        sides = [side for side in input_shape[1:-1] if side is not None]
+        self.positions = math.prod(sides) if len(sides) == len(input_shape) - 2 else None
+
     @property
     def lipschitz_constant(self) -> float:
         """The largest singular value of the kernel that the layer multiplies by, measured in float64."""
         return (1 + _SVD_ERROR) * float(np.linalg.norm(np.asarray(self.kernel, np.float64), 2))
 
     def rounding(self, norm: float) -> float:
-        """Return a bound, in l2, of what float32 adds to the exact outputs for inputs [inputs] of this l2 norm.
+        """Return a bound, in l2, of what float32 adds to the exact outputs for inputs [..., inputs] of this l2 norm.
 
         A sum of n products has an error of γ Σ |w x| at most, whatever its order, with γ = n u / (1 − n u) and
         u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
@@ -94,8 +100,16 @@ class OrthogonalDense(keras.layers.Dense):
 
     @property
     def bias_norm(self) -> float:
-        """The l2 norm of the bias, 0 without one."""
-        return float(np.linalg.norm(np.asarray(self.bias, np.float64))) if self.use_bias else 0.0
+        """The l2 norm of what the bias adds, at every position of a map; 0 without one.
+
+        Raises:
+            InputError: maps of any size.
+        """
+        if not self.use_bias:
+            return 0.0
+        if self.positions is None:
+            raise InputError(f"expected maps of one size, to bound the rounding of {self.name}")
+        return math.sqrt(self.positions) * float(np.linalg.norm(np.asarray(self.bias, np.float64)))
 
 
 @keras.saving.register_keras_serializable("wca_tf")
