@@ -22,7 +22,7 @@ from attack_nets import (
     tanh_target,
 )
 from evaluation_nets import arrays, assert_same_arrays, without_seconds
-from framework_nets import keras_cnn, numpy_cnn, per_image
+from framework_nets import imported, keras_cnn, numpy_cnn, per_image
 from kinds_of_nets import dense, some_images
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -34,12 +34,14 @@ from wca_tf.core.errors import InputError
 from wca_tf.core.seeds import fold_in, make_seed
 from wca_tf.defences.random_ensemble.net import RandomEnsembleNet, TrainingOfEachNet
 from wca_tf.evaluation import trials
+from wca_tf.evaluation.identity import digest_of
 from wca_tf.evaluation.measures.noise_off import twin_of
 from wca_tf.nets.adapter import adapt, adapted
 from wca_tf.nets.judge import judge
 from wca_tf.nets.mixture_target import MixtureTarget
 from wca_tf.nets.passes import counting, passes_so_far
 from wca_tf.nets.sampled_target import SampledTarget
+from wca_tf.nets.targets import GaussianLogitsTarget
 
 WEIGHTS = (0.5, 0.3, 0.2)
 IMAGES = random_images(12, seed=5)
@@ -284,6 +286,10 @@ def few(count=30):
         (lambda: [dense()] * 2, [np.nan, 1.0], "weights above 0"),
         (lambda: [dense()] * 2, ["a", 1.0], "weights above 0"),
         (lambda: [dense()] * 2, [0.5, 0.4], "weights with sum 1, received a sum of 0.9"),
+        (lambda: [dense()] * 2, [0.5, 0.50000101], r"a sum of 1\.00000101"),
+        (lambda: [dense()], 1.0, "a flat list of weights, one for each net, received float"),
+        (lambda: [dense()] * 2, (each for each in (0.5, 0.5)), "a flat list of weights, .* received generator"),
+        (lambda: [dense()] * 2, [[0.5], [0.5, 0.5]], "a flat list of weights, .* received list"),
         (lambda: dense(), None, "a list of nets, received Sequential"),
         (lambda: [dense(), numpy_cnn(per_image)], None, "members of a mixture that are deterministic.* as number 1"),
         (lambda: [dense(), lambda x: tf.reshape(x, [len(x), 64])[:, :3] - 9.0], None, r"the same classes, .*\[3, 10\]"),
@@ -349,6 +355,71 @@ def test_an_evaluation_has_exact_numbers_and_belongs_to_nets_and_weights(tmp_pat
     assert without_seconds(again.results) == without_seconds(report.results)
     with pytest.raises(InputError, match="of another model"):
         wca_tf.evaluate(wca_tf.MixtureNet([dense(), keras_cnn()], [0.6, 0.4]), images, labels, **asked)
+
+
+def identity_of(model):
+    return digest_of(model, adapt(model, (8, 8, 1)))
+
+
+def of_torch(factor=1.0):
+    torch = imported("torch")
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    with torch.no_grad():
+        net[1].weight.copy_(factor * torch.linspace(-1, 1, 640).reshape(10, 64))
+        net[1].bias.zero_()
+    return net
+
+
+def test_a_mixture_with_targets_belongs_to_all_that_is_known_of_it():
+    by_hand = GaussianLogitsTarget(dense(), tf.identity, tf.zeros([10, 1]))  # of which nothing is known
+    for first in (adapt(dense()), by_hand):
+        own = identity_of(wca_tf.MixtureNet([first, dense()], [0.5, 0.5]))
+        others = [
+            wca_tf.MixtureNet([first, dense()], [0.9, 0.1]),
+            wca_tf.MixtureNet([first, dense(), dense()]),
+            wca_tf.MixtureNet([first, keras_cnn()]),
+            wca_tf.MixtureNet([adapt(keras_cnn()), dense()]),
+            wca_tf.MixtureNet([adapt(dense(), pixel_range=(0, 255)), dense()]),
+            wca_tf.MixtureNet([adapt(dense(), outputs="logits"), dense()]),
+        ]
+        assert len({own, *map(identity_of, others)} - {None}) == 7
+        assert identity_of(wca_tf.MixtureNet([first, dense()])) == own, "the same at every call"
+    mixed = adapt(wca_tf.MixtureNet([adapt(dense()), keras_cnn()], [0.5, 0.5]), (8, 8, 1))
+    other = adapt(wca_tf.MixtureNet([adapt(dense()), keras_cnn()], [0.6, 0.4]), (8, 8, 1))
+    assert len({identity_of(mixed), identity_of(other), None}) == 3, "given as a target itself"
+    assert identity_of(adapt(dense()).averaged(2)) is None, "another net than the one it was made from"
+
+
+@pytest.mark.parametrize("build", [dense, numpy_cnn, of_torch, lambda: lambda images: dense()(images)])
+def test_a_target_with_another_pixel_range_is_another_net(build):
+    net = build()
+    ranges = [adapt(net, (8, 8, 1), pixel_range=each) for each in ((0, 1), (-1, 1), (0, 1))]
+    one, other, again = map(identity_of, ranges)
+    assert one == again != other and one and other
+
+
+def test_a_target_of_pytorch_belongs_to_its_weights():
+    target, same, other = (adapt(of_torch(factor), (8, 8, 1)) for factor in (1.0, 1.0, -1.0))
+    assert identity_of(target) == identity_of(same) != identity_of(other)
+
+
+def test_a_mixture_of_one_mixture_has_its_numbers_and_an_identity():
+    images, labels = few()
+    asked = {"attacks": "fgsm", "epsilons": 0.05}
+    inner = wca_tf.MixtureNet([dense(), keras_cnn()], [0.7, 0.3])
+    reports = (wca_tf.evaluate(each, images, labels, **asked) for each in (inner, wca_tf.MixtureNet([inner])))
+    own, nested = ({**without_seconds(report.results), "model": None} for report in reports)
+    assert nested == own
+    others = [wca_tf.MixtureNet([wca_tf.MixtureNet(inner.nets, weights)]) for weights in ([0.7, 0.3], [0.6, 0.4])]
+    assert len({None, *map(identity_of, others)}) == 3
+
+
+def test_noise_of_each_image_is_asked_of_every_net_of_a_mixture():
+    with pytest.raises(InputError, match="independent_noise for a net of PyTorch or JAX, received Sequential"):
+        wca_tf.evaluate(wca_tf.MixtureNet([dense()] * 2), *few(), attacks="fgsm", independent_noise=True)
+    nets = wca_tf.MixtureNet([of_torch(), of_torch(-1.0)])
+    targets = adapt(nets, (8, 8, 1), independent_noise=True).net.targets
+    assert all(target.net.net.independent_noise for target in targets)
 
 
 def keras_right(model, images, labels):

@@ -60,18 +60,30 @@ def digest_of_net(model: keras.Model) -> str:
 
 
 def digest_of(model: Any, target: AnyTarget) -> str | None:
-    """Return the SHA-256 of a Keras model, of a net of another framework, or of a mixture's nets and their weights.
+    """Return the SHA-256 of a Keras model, of a target's net with its options, or of a mixture's nets and weights.
 
-    It is `None` where the weights of a net are not known.
+    It is of what is known: a function has its options alone. It is `None` for a target that `adapt` did not make. In a
+    mixture such a target counts by its place alone.
     """
-    if isinstance(model, MixtureNet):
-        targets = target.net.targets if isinstance(target.net, AdaptedMixture) else (target,)
-        every = [digest_of(net, own) for net, own in zip(model.nets, targets, strict=True)]
-        described = json.dumps([every, model.weights])
-        return hashlib.sha256(described.encode()).hexdigest() if all(every) else None
     if isinstance(model, keras.Model):
         return digest_of_net(model)
-    return target.net.digest() if isinstance(target.net, ForeignNet) else None
+    if isinstance(model, MixtureNet):
+        targets = target.net.targets if len(model.nets) > 1 else (target,)  # one net is its own mixture
+        every = [digest_of(net, own) for net, own in zip(model.nets, targets, strict=True)]
+        return _sha256_of([every, model.weights])
+    net = target.net
+    if net is None or net.target is not target:  # a target that was made from another has no options of its own
+        return None
+    if isinstance(net, AdaptedMixture):
+        return _sha256_of([[digest_of(own, own) for own in net.targets], net.target.weights])
+    if isinstance(net, ForeignNet):
+        return _sha256_of([net.net.digest(), *net.options])
+    return _sha256_of([digest_of_net(net.model) if isinstance(net.model, keras.Model) else None, *net.options])
+
+
+def _sha256_of(described: Any) -> str:
+    """Return the SHA-256 of lists of texts and numbers."""
+    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()
 
 
 def _layers(layer: keras.Layer) -> Iterator[keras.Layer]:

@@ -159,7 +159,7 @@ def evaluate_model(
             Keras model on several devices, build it and call this function in the scope of a tf.distribute strategy.
         report_dir: directory for the results.
         name: the model's name in the report. A report directory belongs to this name, the images and the Keras model; a
-            target is identified by its name alone.
+            target that `adapt` did not make is identified by its name alone.
         quiet: whether to write the records alone, and to print no line that says where the results are.
         dataset: the name of the data set, if it has one.
         class_names: the names of the classes, where they are known.

@@ -69,6 +69,7 @@ def adapt(
         return model
     if isinstance(model, MixtureNet):
         options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
+        options["independent_noise"] = independent_noise or None
         return _adapt_mixture(model, image_shape, {key: value for key, value in options.items() if value is not None})
     if (foreign := _as_functions(model, image_shape, output, training)) is not None:
         if independent_noise and foreign is model:

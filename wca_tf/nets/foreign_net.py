@@ -28,6 +28,7 @@ class ForeignNet:
         headed: `None`: no such net ends in a head of this package.
         pixel_range: the pixels that the net gets.
         has_gradient: whether the net has a pullback.
+        options: those of `adapt` that decide its answers, for the identity of a report.
     """
 
     headed = None
@@ -39,6 +40,7 @@ class ForeignNet:
         self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
         self._without: FunctionNet | None = None
         self._range_note, self._range_is_known = "", pixel_range is not None
+        self.options = (self.pixel_range, outputs, net.independent_noise)
         self.images = probe_images(self.image_shape)
         values = self._call(0)
         if not np.isfinite(values).all():
@@ -136,10 +138,6 @@ class ForeignNet:
         pixels = self._pixels(to_float(tf.constant(images)).numpy(), pixel_range)
         seed = seed_number(make_seed(0).numpy())
         return np.argmax(self.outputs.logits(lambda: tf.constant(net.outputs(pixels, seed))), axis=1)
-
-    def digest(self) -> str | None:
-        """Return the SHA-256 of the net's weights; `None` where they are not known."""
-        return self.net.digest()
 
     def describe(self) -> dict[str, Any]:
         """Return what was decided, for results.json."""

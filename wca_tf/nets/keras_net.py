@@ -36,6 +36,7 @@ class KerasNet:
         headed: the model as a net that ends in a head, if it does so and its features are not random.
         pixel_range: the pixels that the net gets.
         random_on, random_off: the names of its layers that are random, as far as Keras tells.
+        options: those of `adapt` that decide its answers, for the identity of a report.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class KerasNet:
         self.pixel_range = UNIT if pixel_range is None else check_range(pixel_range)
         self._range_note, self._range_is_known = "", pixel_range is not None
         self._sums_when_sure: list[float] | None = None  # of the weights
+        self.options = (self.pixel_range, outputs, output, training)
         self.image_shape = image_shape_of(model.backbone if self.own else model, image_shape)
         self.images = probe_images(self.image_shape)
         explicit = [layer.name for layer in called_with_training(model)] if isinstance(model, keras.Model) else []

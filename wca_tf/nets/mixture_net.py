@@ -35,7 +35,7 @@ class MixtureNet:
     def __init__(self, nets: Sequence[Any], weights: Sequence[float] | None = None) -> None:
         if not isinstance(nets, list | tuple):
             raise InputError(f"expected a list of nets, received {type(nets).__name__}")
-        chances = [1 / max(len(nets), 1)] * len(nets) if weights is None else np.asarray(weights).tolist()
+        chances = [1 / max(len(nets), 1)] * len(nets) if weights is None else _as_list(weights)
         check_weights(chances, len(nets))
         self.nets, self.weights = tuple(nets), tuple(chances)
         self._target: MixtureTarget | None = None
@@ -90,6 +90,18 @@ class AdaptedMixture:
             "random_layers": {state: list(dict.fromkeys(names)) for state, names in random.items()},
             "note": "; ".join(notes),
         }
+
+
+def _as_list(weights: Any) -> list[Any]:
+    """Return weights [K] as numbers of Python; raise InputError for anything that has no order or no length."""
+    try:
+        values = np.asarray(weights)
+    except ValueError:  # lists of several lengths
+        values = np.zeros(())
+    if values.ndim != 1:
+        raise InputError(f"expected a flat list of weights, one for each net, received {type(weights).__name__}")
+    every: list[Any] = values.tolist()
+    return every
 
 
 def _of_target(target: AnyTarget) -> dict[str, Any]:

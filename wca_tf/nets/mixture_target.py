@@ -151,7 +151,7 @@ def check_weights(weights: Sequence[float], members: int) -> None:
     if not all(isinstance(weight, int | float | np.number) and 0 < weight < math.inf for weight in weights):
         raise InputError(f"expected weights above 0, received {list(weights)}")
     if abs(math.fsum(weights) - 1) > SUM_OF_WEIGHTS:
-        raise InputError(f"expected weights with sum 1, received a sum of {math.fsum(weights):.6g}: {list(weights)}")
+        raise InputError(f"expected weights with sum 1, received a sum of {math.fsum(weights):.9g}: {list(weights)}")
 
 
 def members_of(target: Any) -> list[tuple[float, Any]]:
