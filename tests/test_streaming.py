@@ -280,6 +280,14 @@ def test_records_of_the_same_names_sizes_and_times_are_indexed_anew(shades, tmp_
     assert tfds_sets._key_of(builder.info.splits["train"], 20) != key
 
 
+def test_without_a_home_nothing_is_kept(tmp_path, monkeypatch):
+    root = write_noise(tmp_path / "f", 0)
+    monkeypatch.setattr(cache, "SLOW", -1)
+    monkeypatch.setenv("XDG_CACHE_HOME", "~nobody_of_this_name/cache")
+    examples = load(root, "false")
+    assert examples.sha256 == load(root, "true").sha256
+
+
 # Sizes
 
 
