@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.files import sha256_of_arrays
 from wca_tf.data import cache, tfds_sets
 from wca_tf.data.batches import evaluation_batches, padded_batches, training_batches
@@ -286,6 +286,34 @@ def test_without_a_home_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "~nobody_of_this_name/cache")
     examples = load(root, "false")
     assert examples.sha256 == load(root, "true").sha256
+
+
+BROKEN = {
+    "empty": (lambda contents: b"", "assertion failed: [expected a PNG, JPEG, GIF or BMP file]"),
+    "cut": (lambda contents: contents[:40], "Invalid PNG. Failed to initialize decoder."),
+}
+
+
+@pytest.mark.parametrize("in_memory", ["true", "false"])
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_image_file_is_one_line_with_its_cause(tmp_path, kind, in_memory):
+    root = write_folder(tmp_path / "f")
+    breaks, cause = BROKEN[kind]
+    file = min(root.rglob("*.png"))
+    file.write_bytes(breaks(file.read_bytes()))
+    with pytest.raises(InputError) as raised:
+        for split in ("train", "test"):
+            _ = load(root, in_memory, split).sha256
+    assert str(raised.value) == f"expected an image in {file}: {cause}"
+
+
+def test_the_error_of_a_batch_is_one_line_with_its_cause(tmp_path):
+    examples = load(write_folder(tmp_path / "f"), "false")
+    for file in examples.images.encoded.files:
+        Path(file).write_bytes(b"")
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        list(training_batches(examples, 4, 1, 0, 0, "none"))
+    assert one_line(raised.value) == "Input is empty."
 
 
 # Sizes
