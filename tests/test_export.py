@@ -90,6 +90,21 @@ def test_noise_comes_from_no_state_that_the_file_could_bring_back(exported):
     assert [2] not in variables  # random_state
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"shorter_side": 7}, "received 7 with images of 8 x 8"),
+        ({"shorter_side": 9, "image_shape": (8, 7, 1)}, "received 9 with images of 8 x 7"),
+        ({"shorter_side": 9, "max_image_pixels": 80}, "max_image_pixels of 81 or more .* received 80"),
+    ],
+    ids=str,
+)
+def test_a_shorter_side_that_does_not_fit_is_refused(options, told, tmp_path):
+    with pytest.raises(InputError, match=told):
+        wca_tf.export(make_model(), tmp_path, **{**TOY, **options})
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_manifest_says_what_is_there_and_where_it_comes_from(exported, trained):
     manifest = files.read_json(exported / "assets.extra" / "manifest.json")
     written = {str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file()}

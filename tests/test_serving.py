@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 import keras
@@ -23,11 +24,16 @@ from prediction_server import Addresses, ServedModel, served
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 
 import wca_tf
-from wca_tf.data.sources import load_examples
+from wca_tf.core.files import read_json
+from wca_tf.data.config import DataConfig
+from wca_tf.data.sources import load_examples, open_examples
 from wca_tf.gaussian.probability import probability_correct
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.model_files import load_model
 from wca_tf.runs.config import TrainConfig
+from wca_tf.runs.model_dir import ModelDirectory
+from wca_tf.serving.config import MANIFEST, ExportConfig
+from wca_tf.serving.export import export_model_dir
 from wca_tf.serving.signatures import MAX_SAMPLES
 
 NAME = "digits"
@@ -220,6 +226,40 @@ def test_image_files_are_decoded_and_resized_as_for_training(noiseless, images, 
     answer = noiseless("image_bytes", image_bytes=np.array([file], object))
     expected = noiseless("noise_free", images=folder.images[:1])["logits"]
     np.testing.assert_allclose(answer["logits"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def centred(tmp_path_factory, trained_undefended):
+    """An export of a net whose training had --image_size=25 --shorter_side=30."""
+    directory = tmp_path_factory.mktemp("centred")
+    shutil.copytree(trained_undefended, directory / "net")
+    file = ModelDirectory(directory / "net").config
+    stored = read_json(file)
+    stored["config"] |= {"image_size": 25, "shorter_side": 30}
+    file.write_text(json.dumps(stored))
+    return export_model_dir(ExportConfig(str(directory / "net"), str(directory / "served")))
+
+
+@pytest.mark.parametrize("shape", [(40, 91), (70, 31), (20, 20)], ids=str)
+def test_the_centre_of_an_image_file_is_cut_out_as_for_training(centred, shape, tmp_path):
+    for number in range(10):
+        file = tmp_path / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (*shape, 1), dtype=np.uint8)
+        file.write_bytes(tf.io.encode_png(pixels).numpy())
+    config = DataConfig(f"folder:{tmp_path}", image_size=25, shorter_side=30, in_memory="false")
+    seen = open_examples(config, "train").images
+    contents = [Path(seen.encoded.name(number)).read_bytes() for number in seen.numbers]
+    served = ServedModel(centred)
+    answer = served("image_bytes", image_bytes=np.array(contents, object))["logits"]
+    np.testing.assert_allclose(answer, served("noise_free", images=seen[:])["logits"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_file_too_thin_for_its_shorter_side_is_refused(centred):
+    assert read_json(centred / MANIFEST)["shorter_side"] == 30
+    thin = tf.io.encode_png(np.zeros((20_000, 1, 1), np.uint8)).numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 16777216 pixels with a shorter side of 30"):
+        ServedModel(centred)("image_bytes", image_bytes=np.array([thin], object))
 
 
 def test_a_file_of_too_many_pixels_is_refused_before_it_is_decoded(tmp_path, trained_undefended, images):

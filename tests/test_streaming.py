@@ -18,9 +18,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from wca_tf.core.errors import InputError
+from wca_tf.core.errors import InputError, one_line
 from wca_tf.core.files import sha256_of_arrays
-from wca_tf.data import cache
+from wca_tf.data import cache, tfds_sets
 from wca_tf.data.batches import evaluation_batches, padded_batches, training_batches
 from wca_tf.data.config import DataConfig
 from wca_tf.data.encoded import IndexedImages
@@ -211,6 +211,109 @@ def test_what_a_slow_pass_found_is_kept_until_a_file_changes(tmp_path, monkeypat
     monkeypatch.setattr(Examples, "blocks", None)
     with pytest.raises(TypeError):
         _ = load(root, "false").sha256
+
+
+def replace_files(root: Path, replacements: Path) -> None:
+    """Replace files by others of the same names, sizes and times, as `rsync -t` and `tar` do."""
+    for new in sorted(file for file in replacements.rglob("*") if file.is_file()):
+        old = root / new.relative_to(replacements)
+        assert new.stat().st_size == old.stat().st_size
+        os.utime(new, ns=(old.stat().st_mtime_ns, old.stat().st_mtime_ns))
+        new.rename(old)
+
+
+def write_noise(root: Path, seed: int) -> Path:
+    """Write class folders of five bitmaps each; all have the same size and time."""
+    for number in range(10):
+        pixels = np.random.default_rng([seed, number]).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        file = root / "ab"[number % 2] / f"{number}.bmp"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(file)
+        os.utime(file, (1.6e9, 1.6e9))
+    return root
+
+
+def test_files_of_the_same_names_sizes_and_times_are_read_anew(tmp_path, monkeypatch):
+    root = write_noise(tmp_path / "f", 0)
+    monkeypatch.setattr(cache, "SLOW", -1)
+    old = load(root, "false")
+    assert old.sha256 == load(root, "false").sha256
+    replace_files(root, write_noise(tmp_path / "new", 1))
+    new = load(root, "false")
+    assert new.sha256 == sha256_of_arrays(np.asarray(new.images), new.labels)
+    with pytest.raises(InputError, match="it has changed"):
+        old.check_unchanged()
+
+
+def test_relative_paths_of_two_directories_have_no_finding_in_common(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "SLOW", -1)
+    root, other = write_noise(tmp_path / "0" / "f", 0), tmp_path / "1" / "f"
+    found = []
+    for directory in (root, other):
+        if directory == other:
+            (tmp_path / "1").mkdir()
+            root.rename(other)  # with its inodes
+        monkeypatch.chdir(directory.parent)
+        images = load(Path("f"), "false").images
+        images.encoded.stamps[:] = 0
+        found.append(images.key())
+    assert found[0] != found[1]
+
+
+def test_a_link_to_a_file_and_new_rights_do_not_change_it(tmp_path):
+    examples = load(write_noise(tmp_path / "f", 0), "false")
+    file = Path(examples.images.encoded.files[0])
+    before = examples.images.key()
+    time.sleep(0.01)
+    os.link(file, tmp_path / "link")
+    file.chmod(0o444)
+    examples.check_unchanged()
+    assert load(tmp_path / "f", "false").images.key() != before  # it is found again by the next command
+
+
+def test_records_of_the_same_names_sizes_and_times_are_indexed_anew(shades, tmp_path):
+    shutil.copytree(shades, tmp_path / "copy")
+    builder = tfds.builder("shades", data_dir=str(tmp_path / "copy"))
+    key = tfds_sets._key_of(builder.info.splits["train"], 20)
+    shutil.copytree(tmp_path / "copy", tmp_path / "new")
+    replace_files(tmp_path / "copy", tmp_path / "new")
+    assert tfds_sets._key_of(builder.info.splits["train"], 20) != key
+
+
+def test_without_a_home_nothing_is_kept(tmp_path, monkeypatch):
+    root = write_noise(tmp_path / "f", 0)
+    monkeypatch.setattr(cache, "SLOW", -1)
+    monkeypatch.setenv("XDG_CACHE_HOME", "~nobody_of_this_name/cache")
+    examples = load(root, "false")
+    assert examples.sha256 == load(root, "true").sha256
+
+
+BROKEN = {
+    "empty": (lambda contents: b"", "assertion failed: [expected a PNG, JPEG, GIF or BMP file]"),
+    "cut": (lambda contents: contents[:40], "Invalid PNG. Failed to initialize decoder."),
+}
+
+
+@pytest.mark.parametrize("in_memory", ["true", "false"])
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_image_file_is_one_line_with_its_cause(tmp_path, kind, in_memory):
+    root = write_folder(tmp_path / "f")
+    breaks, cause = BROKEN[kind]
+    file = min(root.rglob("*.png"))
+    file.write_bytes(breaks(file.read_bytes()))
+    with pytest.raises(InputError) as raised:
+        for split in ("train", "test"):
+            _ = load(root, in_memory, split).sha256
+    assert str(raised.value) == f"expected an image in {file}: {cause}"
+
+
+def test_the_error_of_a_batch_is_one_line_with_its_cause(tmp_path):
+    examples = load(write_folder(tmp_path / "f"), "false")
+    for file in examples.images.encoded.files:
+        Path(file).write_bytes(b"")
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        list(training_batches(examples, 4, 1, 0, 0, "none"))
+    assert one_line(raised.value) == "Input is empty."
 
 
 # Sizes

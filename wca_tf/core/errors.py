@@ -18,6 +18,16 @@ class DivergedError(InputError):
     """Training gave NaN or Inf: the learning rate is too high."""
 
 
+# what TensorFlow writes around a cause: nodes of its graph, and lines of code
+TENSORFLOW_TRACE = re.compile(
+    r"""Graph\ execution\ error:\s*
+    | Detected\ at\ node\ .*\ defined\ at\ \(most\ recent\ call\ last\):\n (?:\s*File\ ".*\n | <stack\ traces.*\n)*
+    | Error\ in\ user-defined\ function\ passed\ to\ .*?\ transformation\ with\ iterator:\ [\w:\[\]]+:\s
+    | \s*\[\[\{\{.*?\]\]
+    | \{\{.*?\}\}
+    | \[Op:.*""",
+    re.VERBOSE,
+)
 DIVERGED = "training diverged"  # in TensorFlow's error when a graph finds that the loss is NaN or Inf
 
 
@@ -38,7 +48,10 @@ def error_itself(error: Exception) -> BaseException:
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """Return an exception's message on one line, cut after `most` characters; " ..." marks a cut."""
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error))  # names of TensorFlow's nodes mean nothing to a user
+    """Return an exception's message on one line, cut after `most` characters; " ..." marks a cut.
+
+    Of TensorFlow's errors it is the cause alone: where in a graph it was means nothing to a user.
+    """
+    text = TENSORFLOW_TRACE.sub("", str(error))
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= most else text[:most] + " ..."

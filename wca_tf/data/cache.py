@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from wca_tf.core.errors import InputError
 from wca_tf.core.files import write_atomically
 from wca_tf.core.lazily import np
 from wca_tf.core.paths import expand_user
@@ -29,13 +30,16 @@ def cached(key: str, find: Callable[[], Found]) -> Found:
         key: a digest of all that the arrays depend on. It names the file.
         find: called where nothing is kept, or where it cannot be read.
     """
-    file = directory() / f"{key}.npz"
+    try:
+        file = directory() / f"{key}.npz"
+    except InputError:  # a user id without a home
+        return find()
     with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), np.load(file) as kept:
         return dict(kept)
     started = time.monotonic()
     found = find()
     if time.monotonic() - started > SLOW:
-        with contextlib.suppress(OSError):  # no space, or no home: found again next time
+        with contextlib.suppress(OSError):  # no space, or no right to write: found again next time
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, lambda temporary: np.savez(temporary, allow_pickle=False, **found))
     return found

@@ -18,6 +18,7 @@ from wca_tf.data.resizing import Size, random_resized_crop
 from wca_tf.distribution.progress import progress_bar
 
 BLOCK_BYTES = 2**25  # of decoded images that are in memory at a time
+LARGEST = 2**63 - 1  # of int64; some file systems have inodes of 64 bits
 
 
 def _shape(sides: Sequence[int]) -> tuple[int, int, int]:
@@ -25,18 +26,21 @@ def _shape(sides: Sequence[int]) -> tuple[int, int, int]:
     return height, width, channels
 
 
-def stamp_of(file: str) -> tuple[int, int]:
-    """Return the size of a file and the time of its last change, in nanoseconds; (-1, -1) where there is none."""
+def stamp_of(file: str) -> tuple[int, int, int, int]:
+    """Return a file's size, time of change (ns), inode and time of change of its inode (ns); -1 where there is none.
+
+    Copies with `rsync -t` and `tar` keep size and time; no user can set the inode's time. Links and rights change it.
+    """
     try:
         status = os.stat(file)
     except OSError:
-        return -1, -1
-    return status.st_size, status.st_mtime_ns
+        return -1, -1, -1, -1
+    return status.st_size, status.st_mtime_ns, status.st_ino & LARGEST, status.st_ctime_ns
 
 
 def digest_of(told: str, files: Sequence[str], stamps: np.ndarray) -> str:
     """Return a digest of files as they are on disk and of what is `told` of them, the key of a `cached` finding."""
-    names = "\0".join([told, tf.__version__, *files])
+    names = "\0".join([told, tf.__version__, *map(os.path.abspath, files)])
     return hashlib.sha256(names.encode("utf-8", "surrogateescape") + stamps.tobytes()).hexdigest()
 
 
@@ -59,7 +63,7 @@ class EncodedImages(abc.ABC):
         self.files = [os.fspath(file) for file in files]
         self.image_shape = _shape(image_shape)
         self.size, self.dtype = size, np.dtype(dtype)
-        self.stamps = np.array([stamp_of(file) for file in self.files], np.int64).reshape(-1, 2)
+        self.stamps = np.array([stamp_of(file) for file in self.files], np.int64).reshape(-1, 4)
 
     @abc.abstractmethod
     def contents(self, numbers: tf.Tensor) -> tf.Tensor:
@@ -106,9 +110,9 @@ class EncodedImages(abc.ABC):
         return tf.function(on_host, input_signature=signature, autograph=False, jit_compile=False)
 
     def check_unchanged(self, numbers: np.ndarray) -> None:
-        """Raise InputError, naming a file of these images, where it has another size or time than when it was found."""
+        """Raise InputError, naming a file of these images whose size, time or inode is not as it was found."""
         for file in np.unique(self.files_of(numbers)):
-            if stamp_of(self.files[file]) != tuple(self.stamps[file]):
+            if stamp_of(self.files[file])[:3] != tuple(self.stamps[file, :3]):  # a link or chmod is no change
                 what = "has changed" if os.path.exists(self.files[file]) else "is gone"
                 raise InputError(
                     f"expected {self.files[file]} as it was when this command found it: it {what}. What is complete is "

@@ -53,6 +53,7 @@ def export(
     version: int = 1,
     max_image_pixels: int = ExportConfig.max_image_pixels,
     export_random: str = ExportConfig.export_random,
+    shorter_side: int = 0,
     config: Mapping[str, Any] | None = None,
     model_sha256: str | None = None,
     training_complete: bool | None = None,
@@ -69,6 +70,8 @@ def export(
         max_image_pixels: the largest number of pixels of a file in a request of `image_bytes`; a file of more is an
             error of that request.
         export_random: "normal", or "uniform" for runtimes without a kernel of normal numbers, such as OpenVINO.
+        shorter_side: `--shorter_side` of the training: what the shorter side of a file in a request of `image_bytes`
+            gets before the centre is cut out; 0 stretches files.
         config: for the manifest: the configuration of the training, as JSON values.
         model_sha256: for the manifest: the SHA-256 of the file that the net was read from.
         training_complete: for the manifest: whether the training was complete; `None` where it is not known.
@@ -83,17 +86,19 @@ def export(
             exporting to the same directory.
     """
     shape = _check_shape(image_shape, version)
+    _check_shorter_side(shorter_side, shape, max_image_pixels)
     net = _known(model, shape, **net_options)
     names = tuple(map(str, range(net.num_classes))) if class_names is None else tuple(class_names)
     if len(names) != net.num_classes or not all(isinstance(name, str) for name in names):
         raise InputError(f"expected {net.num_classes} class names, received {list(names)!r}")
     check_value("export_random", export_random, options_of(ExportConfig)["export_random"])
-    signatures = Signatures(net, shape, names, max_image_pixels, export_random)
+    signatures = Signatures(net, shape, names, max_image_pixels, export_random, shorter_side)
     _check_noise_follows_seed(net, shape)
     manifest = {
         "schema": SCHEMA,
         "version": version,
         "image_shape": list(shape),
+        "shorter_side": shorter_side,
         "class_names": list(names),
         "signatures": list(signatures.endpoints),
         **_describe_noise(signatures),
@@ -131,7 +136,7 @@ def export_model_dir(config: ExportConfig, modules: Iterable[str] = ()) -> Path:
     import_modules(modules)
     directory = ModelDirectory(expand_user(config.model_dir))
     stored = directory.read_config()
-    directory.train_config()  # raises where a module is not named
+    training = directory.train_config()  # raises where a module is not named
     dataset = stored.get("dataset", {})
     if not {"image_shape", "class_names"} <= set(dataset):
         raise InputError(f"expected the dataset's image_shape and class_names in {directory.config}")
@@ -151,6 +156,7 @@ def export_model_dir(config: ExportConfig, modules: Iterable[str] = ()) -> Path:
         version=config.version,
         max_image_pixels=config.max_image_pixels,
         export_random=config.export_random,
+        shorter_side=training.shorter_side,
         config=stored["config"],
         model_sha256=sha256,
         training_complete=complete,
@@ -168,6 +174,23 @@ def _check_shape(image_shape: Sequence[int], version: int) -> tuple[int, int, in
     if channels not in (1, 3):
         raise InputError(f"expected images of 1 or 3 channels, received {channels}")
     return height, width, channels
+
+
+def _check_shorter_side(shorter_side: int, image_shape: tuple[int, int, int], max_image_pixels: int) -> None:
+    """Raise InputError for a shorter side that the images do not fit into, or of more pixels than files may have."""
+    height, width, _ = image_shape
+    if not shorter_side:
+        return
+    if type(shorter_side) is not int or height != width or shorter_side < height:
+        raise InputError(
+            f"expected a shorter_side of 0, or square images and a shorter_side of theirs or more, received "
+            f"{shorter_side!r} with images of {height} x {width}"
+        )
+    if shorter_side**2 > max_image_pixels:
+        raise InputError(
+            f"expected max_image_pixels of {shorter_side**2} or more for a shorter_side of {shorter_side}, received "
+            f"{max_image_pixels}"
+        )
 
 
 def _known(model: Any, image_shape: tuple[int, int, int], **net_options: Any) -> Exportable:

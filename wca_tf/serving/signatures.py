@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from wca_tf.core.errors import InputError, one_line
 from wca_tf.data.image_files import decode
+from wca_tf.data.resizing import Size, resize
 from wca_tf.serving.config import ExportConfig
 from wca_tf.serving.samplers import Exportable, GaussianSampler, sampler_of
 
@@ -37,6 +38,7 @@ class Signatures:
         class_names: one for each class.
         max_image_pixels: the largest number of pixels of a file in `image_bytes`.
         export_random: as for `sampler_of`.
+        shorter_side: what the shorter side of such a file gets before the centre is cut out; 0 stretches files.
 
     Raises:
         InputError: weights are NaN or Inf; the net does not take images of this shape; or as `sampler_of`.
@@ -49,9 +51,11 @@ class Signatures:
         class_names: tuple[str, ...],
         max_image_pixels: int = ExportConfig.max_image_pixels,
         export_random: str = ExportConfig.export_random,
+        shorter_side: int = 0,
     ) -> None:
         self.model = model
         self.max_image_pixels = max_image_pixels
+        self.shorter_side = shorter_side
         self.image_shape = image_shape
         self.class_names = tf.constant([name.encode("utf-8", "replace") for name in class_names])
         try:
@@ -165,8 +169,24 @@ class Signatures:
             image = tf.cond(is_grey, lambda: image[..., :1], lambda: tf.image.rgb_to_grayscale(image[..., :3]))
         else:
             image = tf.cond(is_grey, lambda: tf.repeat(image[..., :1], 3, axis=2), lambda: image[..., :3])
-        resized = tf.image.resize(image, [height, width], antialias=True)
-        return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), self.image_shape)
+        if self.shorter_side:
+            resized = Size(height, self.shorter_side).of(self._checked(image))
+        else:
+            resized = resize(image, (height, width))
+        return tf.ensure_shape(resized, self.image_shape)
+
+    def _checked(self, image: tf.Tensor) -> tf.Tensor:
+        """Return an image; raise InvalidArgumentError if it has too many pixels once its shorter side is resized.
+
+        A small file of one row would else take gigabytes.
+        """
+        sides = tf.cast(tf.shape(image)[:2], tf.int64)
+        pixels = self.shorter_side**2 * tf.reduce_max(sides) // tf.reduce_min(sides)
+        expected = (
+            f"expected at most {self.max_image_pixels} pixels with a shorter side of {self.shorter_side}, received"
+        )
+        with tf.control_dependencies([tf.debugging.Assert(pixels <= self.max_image_pixels, [expected, pixels])]):
+            return tf.identity(image)
 
     def _answer(self, logits: tf.Tensor, probabilities: tf.Tensor) -> Answer:
         likeliest = probabilities == tf.reduce_max(probabilities, axis=1, keepdims=True)
