@@ -228,6 +228,12 @@ def test_a_net_whose_call_raises_leaves_no_trace_in_tensorflow():
         assert tf.Variable(1.0).numpy() == 1
 
 
+@pytest.mark.parametrize("options", [{"pixel_range": (0, 255)}, {"training": False}, {"independent_noise": True}])
+def test_options_beside_a_target_are_refused_as_it_has_its_own(options):
+    with pytest.raises(InputError, match=f"expected no {next(iter(options))} beside a target"):
+        adapt(adapt(dense()), **options)
+
+
 def test_probabilities_of_zero_that_cannot_be_undone_are_refused():
     hard = functional_of(dense(), lambda x: ops.one_hot(ops.argmax(x, axis=1), 10))
     with pytest.raises(InputError, match="probabilities above 0.*give a model that returns logits"):

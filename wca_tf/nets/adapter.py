@@ -62,15 +62,18 @@ def adapt(
     Raises:
         InputError: the model takes other images, or several inputs; it has several outputs, and `output` chooses none;
             batch normalisation learns from the images that it answers; images share noise that should be independent;
-            or as `check_answers`.
+            options beside a target; or as `check_answers`.
     """
+    options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
+    options["independent_noise"] = independent_noise or None
+    options = {name: value for name, value in options.items() if value is not None}
     if _is_target(model):
+        if options:
+            raise InputError(f"expected no {', '.join(options)} beside a target, which has its own: give its net")
         check_target(model, tuple(image_shape or ()))
         return model
     if isinstance(model, MixtureNet):
-        options = {"pixel_range": pixel_range, "outputs": outputs, "output": output, "training": training}
-        options["independent_noise"] = independent_noise or None
-        return _adapt_mixture(model, image_shape, {key: value for key, value in options.items() if value is not None})
+        return _adapt_mixture(model, image_shape, options)
     if (foreign := _as_functions(model, image_shape, output, training)) is not None:
         if independent_noise and foreign is model:
             raise InputError("expected FunctionNet(..., independent_noise=True), received it beside the net")
