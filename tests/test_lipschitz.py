@@ -94,6 +94,16 @@ def test_max_min_is_one_lipschitz_and_sorts_pairs(seed, channels):
     np.testing.assert_allclose(np.sort(sorted_one), np.sort(one))
 
 
+def test_gradients_of_max_min_go_where_its_outputs_come_from():
+    inputs = tf.constant([[3.0, 1.0, 2.0, 1.0, 2.0, 2.0]])  # pairs (3, 1), (1, 2) and (2, 2)
+    upstream = tf.constant([[10.0, 20.0, 30.0, 40.0, 50.0, 60.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = MaxMin()(inputs)
+    np.testing.assert_array_equal(outputs, [[3, 2, 2, 1, 1, 2]])
+    np.testing.assert_array_equal(tape.gradient(outputs, inputs, upstream), [[10, 50, 30, 40, 20, 60]])
+
+
 def test_space_to_depth_is_an_isometry():
     matrix = matrix_of(SpaceToDepth(), (4, 6, 2))
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(48), atol=1e-6)

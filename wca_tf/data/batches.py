@@ -85,12 +85,12 @@ def training_batches(
 
     def make_batch(*rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         order, crops, mirrored = (_of_worker(values, batch_size, worker, workers) for values in rows)
-        if how.resized:
-            batch = flip(images.crops(order, crops), mirrored)
-        elif how != AUGMENTATIONS["none"]:
+        if how.padding:
             batch = crop_flip(images.images(order), crops, mirrored, how.padding, how.mode)
-        else:
+        elif how == AUGMENTATIONS["none"]:
             batch = images.images(order)
+        else:
+            batch = flip(images.crops(order, crops) if how.resized else images.images(order), mirrored)
         return to_float(batch), tf.gather(labels, order)
 
     numbers = tf.data.Dataset.range(first_epoch, epochs)
