@@ -40,7 +40,7 @@ ATTACKS = {
     "paper": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2"),  # on all images
 }
 ANY = "fgsm:norm=l2"  # an evaluation has an attack at least
-KEPT = {"tiny": (1, 2), "small": (1, 2, 4, 8, 12), "paper": (1, 2, 4, 8, 15, 30, 60, 120, 180, 240)}
+KEPT = (1, 2, 4, 8, 16, 32, 64, 96)  # epochs; and the last
 # By optimizer: the variant, and the rates of which that with the best accuracy on validation images is taken.
 OPTIMIZERS = {
     "manifold and Muon's sign": ("orthogonal_none", (0.015, 0.03, 0.06, 0.12)),
@@ -65,12 +65,12 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
 
 
 def net_of(dataset: str, scale: str) -> Net:
-    """Return the net of a data set that is trained for long, with the epochs that are kept."""
-    if dataset == "cifar10":
-        longer = {"epochs": KEPT[scale][-1]} if scale == "paper" else {}  # two hours on two idle cores
-        net = Net(dataset, "orthogonal_none", epochs_kept=KEPT[scale])
-        return net.but(augmentation="flip", **longer)
-    return Net(dataset, "orthogonal_none", epochs_kept=KEPT[scale] if dataset == "digits" else ())
+    """Return the net of a data set that is trained for longest, with the epochs that are kept."""
+    net = Net(dataset, "orthogonal_long" if dataset == "cifar10" else "orthogonal_none")
+    if dataset in ("cifar10", "digits"):
+        last = net.config(scale)["epochs"]
+        net = dataclasses.replace(net, epochs_kept=(*(epoch for epoch in KEPT if epoch < last), last))
+    return net
 
 
 def _by_radius(sets: Sequence[str], scale: str) -> Table:
