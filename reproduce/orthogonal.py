@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from reproduce import readings as read
 from reproduce.certificates import BOUNDS, KNOWING, row_at
-from reproduce.charts import curves, panels
+from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
 from reproduce.nets import TITLES, Net
@@ -40,6 +40,7 @@ ATTACKS = {
     "paper": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2"),  # on all images
 }
 ANY = "fgsm:norm=l2"  # an evaluation has an attack at least
+SHORT_KEPT = (1, 2, 4, 8, 12)
 KEPT = (1, 2, 4, 8, 16, 32, 64, 96)  # epochs; and the last
 # By optimizer: the variant, and the rates of which that with the best accuracy on validation images is taken.
 OPTIMIZERS = {
@@ -71,6 +72,12 @@ def net_of(dataset: str, scale: str) -> Net:
         last = net.config(scale)["epochs"]
         net = dataclasses.replace(net, epochs_kept=(*(epoch for epoch in KEPT if epoch < last), last))
     return net
+
+
+def short_of(dataset: str) -> Net:
+    """Return a net that is trained for ten CPU minutes, with the epochs that are kept."""
+    net = Net(dataset, "orthogonal_none", epochs_kept=SHORT_KEPT if dataset == "cifar10" else (1,))
+    return net.but(augmentation="flip") if dataset == "cifar10" else net
 
 
 def _by_radius(sets: Sequence[str], scale: str) -> Table:
@@ -122,9 +129,12 @@ def _published(name: str) -> Any:
 
 
 def _along(dataset: str, scale: str) -> Table:
-    net = net_of(dataset, scale)
-    at = RADII[dataset if scale != "tiny" else "digits"][0]
-    rows = [Row(f"epoch {epoch}", (dataclasses.replace(net, epoch=epoch),), radius=at) for epoch in net.epochs_kept]
+    at = RADII[dataset][0]
+    rows = [
+        Row(f"{_kind(net, scale)}, epoch {epoch}", (dataclasses.replace(net, epoch=epoch),), radius=at)
+        for net in (short_of(dataset), net_of(dataset, scale))
+        for epoch in net.epochs_kept
+    ]
     options: dict[str, Any] = {"part": "certified_all", "certified": at}
     return Table(
         f"Along the training: {TITLES[dataset]}, {at.replace(':', ' ')}",
@@ -134,8 +144,15 @@ def _along(dataset: str, scale: str) -> Table:
             read.clean_expected(attack=ANY, **options),
             Reading("certified", _certified, (ANY,), **options),
         ],
-        notes=["One run, whose rate falls to 0 at its end. Two idle cores give two CPU minutes in a minute."],
+        notes=["The rate falls to 0 at the last epoch. Two idle cores give two CPU minutes in a minute."],
     )
+
+
+def _kind(net: Net, scale: str) -> str:
+    """Return the name of a training in the table and the figure, such as "width 64, 12 epochs"."""
+    config = net.config(scale)
+    _, _, width = config["backbone"].partition(":width=")
+    return f"width {width or 64}, {config['epochs']} epochs"
 
 
 def _cpu_seconds(site: Site) -> float:
@@ -266,13 +283,14 @@ def _draw(sets: Sequence[str], scale: str) -> Any:
                 for column in filled.table.columns[1:]
             }
             curves(axis, series, TITLES[dataset], "l2 radius")
-        along = filled.study.fill(_along(sets[0], scale))
-        points = [
-            (float(cells["CPU minutes"].text), cells["certified"].value)
-            for cells in along.cells.values()
-            if cells["certified"].value is not None
-        ]
-        curves(axes[0], {"certified": points}, TITLES[sets[0]], "CPU minutes of training")
+        trainings: dict[str, list[tuple[float, float]]] = {column.name: [] for column in filled.table.columns[1:]}
+        for label, cells in filled.study.fill(_along(sets[0], scale)).cells.items():
+            if cells["certified"].value is not None:
+                point = float(cells["CPU minutes"].text), cells["certified"].value
+                trainings.setdefault(label.rpartition(",")[0], []).append(point)
+        curves(axes[0], trainings, TITLES[sets[0]], "CPU minutes of training")
+        axes[0].set_xscale("log")
+        plain_numbers(axes[0].xaxis)
         shown = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
         figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, frameon=False)
         return figure

@@ -270,7 +270,10 @@ def test_noise_that_ignores_the_seed_is_taken_where_the_owner_says_so():
 
 
 def test_noise_that_images_share_is_not_independent():
-    for noise in (shared, lambda images, seed: per_image(images, seed) + shared(images, seed + 1)):
+    def with_shared(share):  # of the deviation
+        return lambda images, seed: per_image(images, seed) + share * shared(images, seed + 1)
+
+    for noise in (shared, with_shared(1.0), with_shared(0.2)):
         with pytest.raises(InputError, match="received noise that images share"):
             adapt(numpy_cnn(noise, independent_noise=True), SHAPE)
 
