@@ -86,6 +86,26 @@ def test_the_gradient_of_the_margin_loss_is_finite():
     assert np.isfinite(tape.gradient(loss, weights)).all()
 
 
+def test_training_reports_the_share_of_images_that_its_radius_certifies():
+    net, rng = build("none"), np.random.default_rng(0)
+    net.classifier.kernel.assign(rng.normal(size=net.classifier.kernel.shape))
+    images = rng.uniform(size=(200, 8, 8, 1)).astype(np.float32)
+    logits, weights = net.noise_free_logits(images).numpy(), net.class_weights.numpy()
+    labels = np.where(rng.uniform(size=200) < 0.8, logits.argmax(axis=1), 0)
+    gaps = np.take_along_axis(logits, labels[:, None], 1) - logits
+    distances = np.linalg.norm(weights[labels][:, None] - weights[None], axis=2)
+    own = np.eye(10, dtype=bool)[labels]
+    radii = np.where(own, np.inf, gaps / np.where(own, 1, distances)).min(axis=1)
+    radius = float(np.median(radii[radii > 0]))
+    without, found = {}, {}
+    for net.margin, values in ((None, without), (LipschitzMargin(radius, 0.5), found)):
+        net.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        values |= net.evaluate(images, labels, return_dict=True, verbose=0)
+    assert without["accuracy"] == found["accuracy"] and "certified" not in without
+    assert found["certified"] == pytest.approx((radii > radius).mean(), abs=0.006)  # rounding may move the median image
+    assert 0.1 < found["certified"] < found["accuracy"]
+
+
 # The constant of a net
 
 

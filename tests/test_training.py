@@ -162,6 +162,14 @@ def test_the_best_epoch_of_fast_adversarial_training_is_the_most_robust():
     assert best_line([{"epoch": line["epoch"]} for line in lines])["epoch"] == 4
 
 
+def test_the_best_epoch_of_training_for_a_radius_is_the_most_certified():
+    lines = [
+        {"epoch": epoch, "val_accuracy": clean, "val_certified": certified}
+        for epoch, (clean, certified) in enumerate(((0.7, 0.4), (0.6, 0.5)), 1)
+    ]
+    assert best_line(lines)["epoch"] == 2
+
+
 # The start
 
 

@@ -38,10 +38,6 @@ COMMON = (
 )
 
 
-# What chose the epoch: the first of these that its line has, as in runs/model_dir.py.
-CHOSEN_BY = {"robust_accuracy": "accuracy of training images under PGD", "val_accuracy": "validation accuracy"}
-
-
 def main() -> None:
     """Train as the parsed flags say."""
     config = config_from_flags(TrainConfig)
@@ -57,11 +53,11 @@ def main() -> None:
     best = wca_tf.train(config, model_dir)
     if not would_be_chief(config.strategy):
         return
-    known = {name: f"{words} {best[name]:.4f}" for name, words in CHOSEN_BY.items() if name in best}
-    chosen = next(iter(known.values()), "the last one")
-    modules = ",".join(wca_tf.ModelDirectory(model_dir).needed_modules())
+    directory = wca_tf.ModelDirectory(model_dir)
+    modules = ",".join(directory.needed_modules())
     own = f" --modules={modules}" if modules else ""
-    print(f"best epoch {best['epoch']:.0f}: {chosen}\nnext: bin/evaluate --model_dir={model_dir}{own}")
+    judge = f"bin/certify --radii={config.margin_radius:g}" if config.margin_radius else "bin/evaluate"
+    print(f"best epoch {best['epoch']:.0f}: {directory.selection()}\nnext: {judge} --model_dir={model_dir}{own}")
 
 
 def console() -> None:

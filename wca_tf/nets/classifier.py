@@ -1,7 +1,7 @@
 """StochasticClassifier: the base class of every net that is trained here, whatever its defence."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
@@ -17,6 +17,7 @@ from wca_tf.nets.pixels import channels_of, per_channel
 from wca_tf.nets.sampled_target import SampledTarget
 from wca_tf.nets.targets import AnyTarget
 
+CERTIFIED = "certified"  # the metric of nets that are trained for a radius
 # (net, images, labels, sample_weight) -> (images, labels, sample_weight) to train on in their place
 Adversary = Callable[
     ["StochasticClassifier", tf.Tensor, tf.Tensor, tf.Tensor | None],
@@ -42,6 +43,8 @@ class StochasticClassifier(DistributedModel):
         defence: the defence that made the net, as text for `--defence`; empty for a net made in Python.
         adversary: perturbs the images of each training step; `None` trains on clean images. It belongs to a training
             run and is not saved.
+        margin: what the loss does with the logits to certify them; `None` for nothing. With a radius, training reports
+            the share of images that it certifies, as `certified`. Set it before `compile`; it is not saved.
         extra_metrics: names of the metrics that training reports beside the loss, the cross-entropy `ce` and the
             accuracy: the metrics that `image_losses`, `extra_losses`, `rewards`, `ratios` and `constants` return.
 
@@ -200,7 +203,17 @@ class StochasticClassifier(DistributedModel):
 
     def report_means(self) -> None:
         """Make the metrics that training reports; a defence calls this at the end of its `__init__`."""
-        self.means = [keras.metrics.Mean(name=name) for name in ("ce", "accuracy", *self.extra_metrics)]
+        self.means = [keras.metrics.Mean(name=name) for name in ("ce", "accuracy", CERTIFIED, *self.extra_metrics)]
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Return the values of all metrics by name, without that of certificates where no radius is trained for."""
+        found = super().get_metrics_result()
+        return found if self.has_radius else {name: value for name, value in found.items() if name != CERTIFIED}
+
+    @property
+    def has_radius(self) -> bool:
+        """Whether the loss has a margin for attacks of some radius."""
+        return self.margin is not None and self.margin.change > 0
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *arguments: Any, **options: Any) -> None:
         """Configure training, as Keras's `compile`; raise InputError for a loss that expects probabilities."""
@@ -285,6 +298,8 @@ class StochasticClassifier(DistributedModel):
         rows = tf.cast(tf.size(labels), tf.float32)
         weight = tf.ones_like(labels, tf.float32) if weight is None else flat(weight, tf.float32)
         ratios = {**terms.ratios(weight), **self.ratios(state, labels, weight)}
+        if self.has_radius:
+            ratios[CERTIFIED] = self._certified(logits, labels, weight)
         sums = [
             tf.reduce_sum(weight),
             cross_entropy * tf.cast(num_replicas(), tf.float32) * rows,
@@ -302,6 +317,14 @@ class StochasticClassifier(DistributedModel):
         loss = loss - sum(terms.rewards.values()) if terms.rewards and training else loss
         return {**values, "loss": tf.debugging.check_numerics(loss, f"{DIVERGED}: the loss")}
 
+    def _certified(self, logits: tf.Tensor, labels: tf.Tensor, weight: tf.Tensor) -> Ratio:
+        """Return the number of images whose label no attack of the margin's radius can change, and that of images.
+
+        It is that of these draws of the noise, and leaves rounding out.
+        """
+        raised = cast(LipschitzMargin, self.margin).logits(logits, labels, self.class_weights)
+        return tf.reduce_sum(weight * tf.cast(tf.argmax(raised, 1) == labels, tf.float32)), tf.reduce_sum(weight)
+
     def _report(
         self,
         values: dict[str, tf.Tensor],
@@ -313,7 +336,8 @@ class StochasticClassifier(DistributedModel):
         """Update every metric and return their values by name."""
         self._loss_tracker.update_state(values["loss"], sample_weight=values["weight"])
         for mean in self.means:
-            mean.update_state(values[mean.name], sample_weight=values["weight"])
+            if mean.name in values:
+                mean.update_state(values[mean.name], sample_weight=values["weight"])
         return self.compute_metrics(images, flat(labels), logits, sample_weight=sample_weight)
 
     def get_config(self) -> dict[str, Any]:

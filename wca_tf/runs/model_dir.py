@@ -2,8 +2,9 @@
 
 model_dir/
     config.json          every flag, the versions, and a description of the dataset
-    model.keras          the best epoch on validation images; without them, the last. In adversarial training by one or
-                         two steps, the best on training images under PGD
+    model.keras          the best epoch on validation images: by accuracy, or by what --margin_radius certifies;
+                         without validation images the last. In adversarial training by one or two steps, the best on
+                         training images under PGD
     last.keras           the last epoch, with the optimizer; present when training is complete
     metrics.jsonl        a line per epoch
     backup/latest.keras  the last complete epoch, with the optimizer; present during training
@@ -35,15 +36,19 @@ from wca_tf.core.own_modules import (
 from wca_tf.core.paths import expand_user
 from wca_tf.data.examples import Examples
 from wca_tf.defences import parse_defence
-from wca_tf.nets.classifier import StochasticClassifier
+from wca_tf.nets.classifier import CERTIFIED, StochasticClassifier
 from wca_tf.nets.model_files import BEST, load_for_inference
 from wca_tf.runs.catastrophic_overfitting import METRIC as ROBUST_METRIC
 from wca_tf.runs.config import TrainConfig
 
 SCHEMA = 2
-# What chooses the epoch whose net is kept, where an epoch has it. Fast adversarial training measures the accuracy under
-# PGD. There, clean accuracy would prefer the epochs that overfit to the attack of training.
-SELECTION_METRICS = (ROBUST_METRIC, "val_accuracy")
+# What chooses the epoch whose net is kept, in words: the first that all epochs have. Fast adversarial training measures
+# the accuracy under PGD. There, clean accuracy would prefer the epochs that overfit to the attack of training.
+SELECTION_METRICS = {
+    ROBUST_METRIC: "accuracy of training images under PGD",
+    f"val_{CERTIFIED}": "validation accuracy that is certified at --margin_radius",
+    "val_accuracy": "validation accuracy",
+}
 # Directories may move: only whether one was given is compared.
 PATHS = ("initial_weights",)
 
@@ -196,6 +201,12 @@ class ModelDirectory:
             raise InputError(f"expected a line for each epoch in {self.metrics}, received none")
         return best_line(lines)
 
+    def selection(self) -> str:
+        """Return what chose the best epoch, in words, with its value there."""
+        lines = self.read_metrics()
+        metric = _selection_metric(lines)
+        return f"{SELECTION_METRICS[metric]} {best_line(lines)[metric]:.4f}" if metric else "the last one"
+
     def load_best(self, modules: Iterable[str] = ()) -> StochasticClassifier:
         """Return the net of the best epoch as it answers.
 
@@ -231,8 +242,12 @@ def best_line(lines: list[dict[str, float]]) -> dict[str, float]:
 
     Without any of them it is the last line.
     """
-    metric = next((name for name in SELECTION_METRICS if all(name in line for line in lines)), "epoch")
+    metric = _selection_metric(lines) or "epoch"
     return max(lines, key=lambda line: line[metric])
+
+
+def _selection_metric(lines: list[dict[str, float]]) -> str | None:
+    return next((name for name in SELECTION_METRICS if all(name in line for line in lines)), None)
 
 
 def versions() -> dict[str, str]:
