@@ -105,6 +105,7 @@ def _by_radius(sets: Sequence[str], scale: str) -> Table:
             "Certified: all test images; l2, images in [0, 1]. Attacked: the first 100, each by the strongest of the "
             "attacks on it. None is below its certificate.",
             "MNIST at 1.58: a net that was trained for larger margins.",
+            *_precision(scale),
             "AOL, LOT: small nets, trained for a day on a GPU. GloRo: on MNIST. As published.",
         ],
         charts=[_draw(sets, scale)],
@@ -144,8 +145,15 @@ def _along(dataset: str, scale: str) -> Table:
             read.clean_expected(attack=ANY, **options),
             Reading("certified", _certified, (ANY,), **options),
         ],
-        notes=["The rate falls to 0 at the last epoch. Two idle cores give two CPU minutes in a minute."],
+        notes=[
+            "The rate falls to 0 at the last epoch. Two idle cores give two CPU minutes in a minute.",
+            *_precision(scale),
+        ],
     )
+
+
+def _precision(scale: str) -> list[str]:
+    return [] if scale == "tiny" else ["Width 96: trained in mixed_bfloat16; it answers in float32."]
 
 
 def _kind(net: Net, scale: str) -> str:
