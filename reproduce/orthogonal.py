@@ -102,8 +102,8 @@ def _by_radius(sets: Sequence[str], scale: str) -> Table:
         rows,
         columns,
         notes=[
-            "Certified: all test images; l2, images in [0, 1]. Attacked: the first 100, each by the strongest of the "
-            "attacks on it. None is below its certificate.",
+            "Certified: all test images; l2, images in [0, 1]; in exact arithmetic: what float32 adds is below. "
+            "Attacked: the first 100, each by the strongest of the attacks on it. None is below its certificate.",
             "MNIST at 1.58: a net that was trained for larger margins.",
             *_precision(scale),
             "AOL, LOT: small nets, trained for a day on a GPU. GloRo: on MNIST. As published.",
