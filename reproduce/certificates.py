@@ -119,6 +119,11 @@ def row_at(site: Site, radius: str) -> dict[str, Any]:
     raise Missing(f"certificates of {site.net.name(site.study.scale)} at {radius}")
 
 
+def certified(site: Site) -> Cell:
+    """Return the certified accuracy at the row's radius."""
+    return Cell.of(row_at(site, str(site.radius))["certificate"])
+
+
 def _radius_of(site: Site) -> str:
     """Return the radius that the row's label ends in."""
     norm, number = site.label.rsplit(", ", 1)[1].split(" ")

@@ -35,17 +35,19 @@ class Bounds:
     scale: np.ndarray
 
     @classmethod
-    def of(cls, study: Study, directory: wca_tf.ModelDirectory, trained_on: bool = False) -> Bounds:
+    def of(cls, study: Study, directory: wca_tf.ModelDirectory, split: str = "test") -> Bounds:
         """Return the bounds of a trained net: of 20 images at --scale=tiny, else of all.
 
-        `trained_on` takes the first 10,000 training images in place of the test images.
+        `split` is "test", "validation", or "train", for 10,000 images that the net was trained on.
         """
-        count = 20 if study.scale == "tiny" else 0
-        config = EvaluateConfig(tfds_data_dir=study.engine.data["tfds_data_dir"], num_examples=count)
-        if trained_on:
-            examples = wca_tf.load_examples(directory.train_config(), "train").take(slice(0, count or 10_000))
+        count, data = 20 if study.scale == "tiny" else 0, study.engine.data["tfds_data_dir"]
+        if split == "train":
+            config = dataclasses.replace(directory.train_config(), tfds_data_dir=data)
+            trained_on, _ = wca_tf.load_examples(config, "train").split_validation(config.validation_split, config.seed)
+            examples = trained_on.take(slice(0, count or 10_000))
         else:
-            examples = wca_tf.load_evaluation_examples(config, directory)
+            evaluation = EvaluateConfig(split=split, tfds_data_dir=data, num_examples=count)
+            examples = wca_tf.load_evaluation_examples(evaluation, directory)
         model = directory.load_best()
         images, target = examples.images[:].astype(np.float32) / 255, cast(Any, wca_tf.adapt(model))
         parts = [np.asarray(model.noise_free_logits(part)) for part in np.array_split(images, len(images) // 500 + 1)]
@@ -97,25 +99,24 @@ class Bounds:
     def rounding(self, radius: str) -> dict[str, float]:
         """Return what float32 does to the features of a net of orthogonal layers, in l2, and to its certificates.
 
-        "bound" is proved, for the longest image; "measured" is the largest difference from float64 on 500 images.
-        "certified" is the share of images whose certificate holds with the bound, at the image and at the attacked one,
-        and with a bound on the rounding of the logits.
+        "bound" is proved, and the mean over images; "measured" is the largest difference from float64 on 500 images.
+        "certified" is the share of images whose certificate holds with their bounds, at the image and at the attacked
+        one, and with bounds on the rounding of the logits.
         """
-        from wca_tf.nets.orthogonal_layers import HALF_STEP  # it loads TensorFlow
+        from wca_tf.nets.orthogonal_layers import HALF_STEP, l2_norms  # it loads TensorFlow
 
         ball, change = wca_tf.as_radius(radius).in_l2(self.images.shape[1:]), self._change(radius)
-        features = np.concatenate([self.model.features(part) for part in np.array_split(self.images, 20)])
-        normalised = np.asarray(self.model.normalised(self.images)).reshape(len(self.images), -1)
-        bound = self.model.rounding(_longest(normalised) + ball)
-        exact = _features_in_float64(self.model, self.images[:500])
-        measured = _longest(features[:500] - exact)
+        parts = np.array_split(self.images, len(self.images) // 500 + 1)
+        bound = np.concatenate([self.model.rounding(part, ball) for part in parts])
+        features = np.concatenate([self.model.features(part) for part in parts]).astype(np.float64)
+        measured = l2_norms(features[:500] - _features_in_float64(self.model, self.images[:500])).max()
         products = (1 + len(self.weights[0])) * HALF_STEP * 1.001  # of a logit: γ, for sums that are far from 1 / u
-        longest = _longest(features) + change + 2 * bound
-        of_logits = products * (_longest(self.weights) * longest + float(np.abs(self.model.classifier.bias).max()))
+        longest = l2_norms(features) + change + 2 * bound
+        of_logits = products * (l2_norms(self.weights).max() * longest + np.abs(self.model.classifier.bias).max())
         distances = np.linalg.norm(self.weights[:, np.newaxis] - self.weights, axis=2)
         changes = change + 2 * (bound + 2 * of_logits / distances[distances > 0].min())
         proved = proofs.deterministic_certificate(self.logits, self.labels, self.weights, changes)
-        return {"bound": bound, "measured": measured, "certified": float(proved.mean())}
+        return {"bound": float(bound.mean()), "measured": float(measured), "certified": float(proved.mean())}
 
     def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
         change, common = self._change(radius), (self.logits, self.labels, self.weights)
@@ -127,10 +128,6 @@ class Bounds:
     def _change(self, radius: str) -> float:
         """Return by how much the features change within a radius at most."""
         return float(self.model.lipschitz() * wca_tf.as_radius(radius).in_l2(self.images.shape[1:]))
-
-
-def _longest(rows: np.ndarray) -> float:
-    return float(np.linalg.norm(np.asarray(rows, np.float64), axis=1).max())
 
 
 def _features_in_float64(model: Any, images: np.ndarray) -> np.ndarray:

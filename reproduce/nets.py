@@ -102,6 +102,9 @@ _ORTHOGONAL |= {"validation_split": 0.0, "epochs": 100}
 # Two hours of CIFAR-10 on two cores. A step in bfloat16 takes less time than one in float32.
 _ORTHOGONAL_LONG: Changes = {**_ORTHOGONAL, "backbone": "orthogonal_net:width=96", "augmentation": "translate_flip"}
 _ORTHOGONAL_LONG |= {"epochs": 116, "precision": "mixed_bfloat16", "margin_radius": 0.2}
+# Twenty minutes.
+_ORTHOGONAL_MINUTES: Changes = {**_ORTHOGONAL_LONG, "backbone": "orthogonal_net", "epochs": 50}
+_CONSTRAINT = "wca:regularizer=constraint"
 # Nets with a recipe of their own at every scale.
 OWN_RECIPES: dict[str, Changes] = {
     "quickstart_none": {**_QUICKSTART, "defence": "none"},
@@ -121,12 +124,14 @@ OWN_RECIPES: dict[str, Changes] = {
     "long_steps": {"defence": "wca", "learning_rate_schedule": "steps"},
     "certified_none": {**_LIPSCHITZ, "defence": "none"},
     "certified_far": {**_LIPSCHITZ, "defence": "none", "temperature": 1.0},
-    "certified_isotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint:covariance=isotropic"},
-    "certified_anisotropic": {**_LIPSCHITZ, "defence": "wca:regularizer=constraint"},
+    "certified_isotropic": {**_LIPSCHITZ, "defence": f"{_CONSTRAINT}:covariance=isotropic"},
+    "certified_anisotropic": {**_LIPSCHITZ, "defence": _CONSTRAINT},
     "orthogonal_none": {**_ORTHOGONAL, "defence": "none"},
     "orthogonal_long": {**_ORTHOGONAL_LONG, "defence": "none"},
+    "orthogonal_minutes": {**_ORTHOGONAL_MINUTES, "defence": "none"},
     "orthogonal_far": {**_ORTHOGONAL, "defence": "none"},
-    "orthogonal_isotropic": {**_ORTHOGONAL, "defence": "wca:regularizer=constraint:covariance=isotropic"},
+    "orthogonal_isotropic": {**_ORTHOGONAL, "defence": f"{_CONSTRAINT}:covariance=isotropic"},
+    "orthogonal_anisotropic": {**_ORTHOGONAL, "defence": _CONSTRAINT},
     "orthogonal_nesterov": {**_ORTHOGONAL, "defence": "none", "optimizer": "orthogonal_nesterov"},
     "orthogonal_adam": {**_ORTHOGONAL, "defence": "none", "optimizer": "adam"},
     "certified_smoothing": {"backbone": "lenet_plus_plus", "defence": "smoothing", "learning_rate": 1e-3},
@@ -168,6 +173,7 @@ _NARROW: Changes = {"backbone": NARROW, "batch_size": 128, "augmentation": "crop
 _IN_SECONDS = ("digits", "fashion_mnist", "mnist", *LARGER)  # data on which an epoch takes seconds
 _SMALL_BASELINES: Changes = {"epochs": 8, "max_train_examples": 20_000, **_COSINE}
 _SMALL_ALIGNED: Changes = {"backbone": "lenet5", "epochs": 12, "learning_rate": 1e-3}
+_SMALL_ORTHOGONAL = dict.fromkeys(("orthogonal_isotropic", "orthogonal_anisotropic"), {"epochs": 3})
 _SMALL_CERTIFIED: Changes = {"epochs": 3, "validation_split": 0.0, **_COSINE}
 
 # Of nets with 1-Lipschitz features: the radius of Lipschitz-margin training, that of "certified_far", and the weight of
@@ -275,10 +281,10 @@ def _tiny(dataset: str, variant: str) -> Changes:
 def _small(dataset: str, variant: str) -> Changes:
     """Return the changes for hours on 2 cores: fewer epochs, and a learning rate for them."""
     family, given = variant.split("_")[0], VARIANTS[variant]
-    if variant == "orthogonal_long":
+    if variant in ("orthogonal_long", "orthogonal_minutes"):
         return {}
     if family == "orthogonal":
-        return {"epochs": 12 if dataset == "cifar10" else 3, "augmentation": "none"}
+        return {**_SMALL_ORTHOGONAL.get(variant, {"epochs": 12}), "augmentation": "none"}
     if family == "certified":
         smoothing = {"batch_size": 256, "learning_rate": 2e-3} if variant == "certified_smoothing" else {}
         return {**_SMALL_CERTIFIED, **({"epochs": 20, **smoothing} if dataset == "cifar10" else {})}

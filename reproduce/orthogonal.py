@@ -6,17 +6,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from reproduce import readings as read
-from reproduce.certificates import BOUNDS, KNOWING, row_at
+from reproduce.certificates import BOUNDS, KNOWING, certified, row_at
 from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
 from reproduce.nets import TITLES, Net
+from reproduce.orthogonal_choices import ANY, by_choice, by_optimizer, cpu_seconds, measure_choices
 from reproduce.study import Study
-from reproduce.tables import Cell, Chosen, Filled, Missing, Reading, Row, Site, Table
+from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Table
 from wca_tf import InputError
 
 RADII = {
@@ -39,27 +39,20 @@ ATTACKS = {
     "small": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2", "margin:steps=40:norm=l2"),
     "paper": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2"),  # on all images
 }
-ANY = "fgsm:norm=l2"  # an evaluation has an attack at least
 SHORT_KEPT = (1, 2, 4, 8, 12)
 KEPT = (1, 2, 4, 8, 16, 32, 64, 96)  # epochs; and the last
-# By optimizer: the variant, and the rates of which that with the best accuracy on validation images is taken.
-OPTIMIZERS = {
-    "manifold and Muon's sign": ("orthogonal_none", (0.015, 0.03, 0.06, 0.12)),
-    "manifold without the sign": ("orthogonal_nesterov", (3e-3, 1e-2, 3e-2, 1e-1)),
-    "Adam and retraction": ("orthogonal_adam", (1e-3, 3e-3, 1e-2, 3e-2)),
-}
-FEWER = {"tiny": {}, "small": {"max_train_examples": 20_000}, "paper": {}}  # images of the table of optimizers
 DEVIATIONS = {"tiny": (0.0, 0.05), "small": (0.0, 0.02, 0.08, 0.32), "paper": (0.0, 0.02, 0.08, 0.32)}
 ROUNDED, TRAINED = "no noise, with a bound on the rounding of float32", "no noise, on training images"
 
 
 def declare(dataset: str, scale: str) -> tuple[Table, ...]:
-    """Declare the five tables, on one page."""
+    """Declare the six tables, on one page."""
     sets = SETS if dataset == "cifar10" else (dataset,)
     return (
         _by_radius(sets, scale),
         _along(dataset, scale),
-        _by_optimizer(dataset, scale),
+        by_optimizer(dataset, scale, RADII[dataset][0]),
+        by_choice(dataset, scale, RADII[dataset][0]),
         _with_noise(dataset, scale),
         _trained_with_noise(dataset, scale),
     )
@@ -92,8 +85,8 @@ def _by_radius(sets: Sequence[str], scale: str) -> Table:
 
     columns = [
         read.clean_expected(attack=ANY, **on_all),
-        Reading("certified", _certified, (ANY,), **on_all),
-        Reading("certified, attacked images", _certified, ATTACKS[scale], certified=every),
+        Reading("certified", certified, (ANY,), **on_all),
+        Reading("certified, attacked images", certified, ATTACKS[scale], certified=every),
         Reading("left by attacks", _left, ATTACKS[scale], certified=every),
         *(Reading(name, _published(name), trains_only=True) for name in PUBLISHED),
     ]
@@ -110,10 +103,6 @@ def _by_radius(sets: Sequence[str], scale: str) -> Table:
         ],
         charts=[_draw(sets, scale)],
     )
-
-
-def _certified(site: Site) -> Cell:
-    return Cell.of(row_at(site, str(site.radius))["certificate"])
 
 
 def _left(site: Site) -> Cell:
@@ -141,9 +130,9 @@ def _along(dataset: str, scale: str) -> Table:
         f"Along the training: {TITLES[dataset]}, {at.replace(':', ' ')}",
         rows,
         [
-            Reading("CPU minutes", lambda site: Cell(text=f"{_cpu_seconds(site) / 60:.1f}"), trains_only=True),
+            Reading("CPU minutes", lambda site: Cell(text=f"{cpu_seconds(site) / 60:.1f}"), trains_only=True),
             read.clean_expected(attack=ANY, **options),
-            Reading("certified", _certified, (ANY,), **options),
+            Reading("certified", certified, (ANY,), **options),
         ],
         notes=[
             "The rate falls to 0 at the last epoch. Two idle cores give two CPU minutes in a minute.",
@@ -161,39 +150,6 @@ def _kind(net: Net, scale: str) -> str:
     config = net.config(scale)
     _, _, width = config["backbone"].partition(":width=")
     return f"width {width or 64}, {config['epochs']} epochs"
-
-
-def _cpu_seconds(site: Site) -> float:
-    last = site.net.epoch or len(site.training["epochs"])
-    return float(sum(line["cpu_seconds"] for line in site.training["epochs"][:last]))
-
-
-def _by_optimizer(dataset: str, scale: str) -> Table:
-    at = RADII[dataset][0]
-    rows = []
-    for label, (variant, rates) in OPTIMIZERS.items():
-        net = Net(dataset, variant).but(epochs=1, validation_split=0.1, **FEWER[scale])
-        nets = tuple(net.but(learning_rate=rate) for rate in rates)
-        rows.append(Row(label, (Chosen(nets, _most_accurate),), radius=at))
-    options: dict[str, Any] = {"part": "certified_all", "certified": at}
-    return Table(
-        f"What helps: one epoch of {TITLES[dataset]}, {at.replace(':', ' ')}",
-        rows,
-        [
-            Reading("rate", lambda site: Cell(text=f"{dict(site.net.changes)['learning_rate']:g}"), trains_only=True),
-            Reading("CPU seconds", lambda site: Cell(text=f"{_cpu_seconds(site):.0f}"), trains_only=True),
-            read.clean_expected(attack=ANY, **options),
-            Reading("certified", _certified, (ANY,), **options),
-        ],
-        notes=[
-            "The rate: of four, the one with the best accuracy on validation images.",
-            "Retraction: after each step of Adam the weights become the nearest orthogonal matrix.",
-        ],
-    )
-
-
-def _most_accurate(sites: Sequence[Site]) -> int:
-    return int(np.argmax([site.epoch["val_accuracy"] for site in sites]))
 
 
 def _with_noise(dataset: str, scale: str) -> Table:
@@ -248,7 +204,7 @@ def _trained_with_noise(dataset: str, scale: str) -> Table:
         [
             read.clean_expected(attack=ANY, **on_all),
             *(Reading(name, bound(key), (ANY,), **on_all) for key, name in BOUNDS.items()),
-            Reading("certified, attacked images", _certified, ATTACKS[scale], part="certified", certified=every),
+            Reading("certified, attacked images", certified, ATTACKS[scale], part="certified", certified=every),
             Reading("left by attacks", _left, ATTACKS[scale], part="certified", certified=every),
         ],
         notes=[
@@ -263,6 +219,7 @@ def measure(study: Study, dataset: str) -> None:
     Raises:
         InputError: an attack went below a certificate.
     """
+    measure_choices(study, dataset, RADII[dataset][0])
     net = net_of(dataset, study.scale)
     study.engine.provide([Need(net)])
     if study.evidence.own("orthogonal", net) is not None or (directory := study.engine.trained(net)) is None:
@@ -270,7 +227,7 @@ def measure(study: Study, dataset: str) -> None:
     at, bounds = RADII[dataset][0], Bounds.of(study, directory)
     bounds.check([at], KNOWING[study.scale])
     found = [[value, *bounds.with_deviation(value, at)] for value in DEVIATIONS[study.scale]]
-    [trained_on, *_] = Bounds.of(study, directory, trained_on=True).with_deviation(0.0, at)
+    [trained_on, *_] = Bounds.of(study, directory, "train").with_deviation(0.0, at)
     numbers = {"deviations": found, "rounding": bounds.rounding(at), "trained_on": trained_on}
     study.evidence.add_own("orthogonal", numbers, net)
 

@@ -126,14 +126,16 @@ def test_rounding_stays_within_its_bound_and_the_bound_is_no_guess():
     for weight in net.trainable_variables:
         if len(weight.shape) == 1:
             weight.assign(random(*weight.shape, seed=len(weight.path)))
-    images = 5 * random(50, 8, 8, 1)
-    exact = inference_copy(net, "float64").backbone(images.astype(np.float64)).numpy()
-    found = np.linalg.norm(net.backbone(images).numpy() - exact, axis=1)
+    images, moves = 5 * random(50, 8, 8, 1), random(50, 8, 8, 1, seed=3)
+    near = images + moves / np.linalg.norm(moves.reshape(50, -1), axis=1)[:, None, None, None]
     norms = np.linalg.norm(images.reshape(50, -1), axis=1)
-    bounds = np.array([rounding_error(net.backbone, norm)[0] for norm in norms])
-    assert (found > 0).all() and (found <= bounds).all() and (bounds < 1e-4 * norms).all()
-    assert rounding_error(net.backbone, norms[0])[1] >= np.linalg.norm(net.backbone(images[:1]))
-    assert net.rounding(norms[0]) > bounds[0]
+    for tried, distance in ((images, 0.0), (near, 1.001)):
+        exact = inference_copy(net, "float64").backbone(tried.astype(np.float64)).numpy()
+        found = np.linalg.norm(net.backbone(tried).numpy() - exact, axis=1)
+        bounds = rounding_error(net.backbone, images, distance)
+        assert (found > 0).all() and (found <= bounds).all() and (bounds < 4e-5 * norms).all()
+        assert (net.rounding(images, distance) > bounds).all()
+    assert (rounding_error(net.backbone, images, 1.0) > rounding_error(net.backbone, images)).all()
 
 
 def test_a_bias_counts_at_every_position_of_a_map():
@@ -142,9 +144,8 @@ def test_a_bias_counts_at_every_position_of_a_map():
     layer.bias.assign([5.0, -5.0, 5.0, -5.0])
     images = 0.01 * random(20, 28, 28, 4)
     exact = images.astype(np.float64) @ np.float64(layer.kernel) + np.float64(layer.bias)
-    error, norm = rounding_error(net, float(np.linalg.norm(images.reshape(20, -1), axis=1).max()))
-    assert np.linalg.norm(exact.reshape(20, -1), axis=1).max() <= norm
-    assert np.linalg.norm((net(images).numpy() - exact).reshape(20, -1), axis=1).max() <= error
+    found = np.linalg.norm((net(images).numpy() - exact).reshape(20, -1), axis=1)
+    assert (found <= rounding_error(net, images)).all() and (found > rounding_error(net, 0 * images) / 20).all()
 
 
 @pytest.mark.parametrize("change", [{"pixel_std": (0.25,)}, {"maps": True}])
@@ -154,7 +155,7 @@ def test_the_rounding_of_a_net_that_divides_or_averages_is_refused(change):
     net = BottleneckNet(keras.Sequential(layers), num_classes=3, lipschitz_bottleneck="orthogonal", **change)
     net.build((None, 4, 4, 1))
     with pytest.raises(InputError, match="expected pixel_std 1 and a backbone that ends in Flatten"):
-        net.rounding(1.0)
+        net.rounding(np.zeros([1, 4, 4, 1], np.float32))
 
 
 def test_a_long_sum_of_equal_products_is_within_the_bound_and_above_half_a_step():
@@ -163,13 +164,13 @@ def test_a_long_sum_of_equal_products_is_within_the_bound_and_above_half_a_step(
     layer = dense(count, 1, np.full((count, 1), 1 / 64, np.float32))
     inputs = np.full((1, count), np.float32(0.1))
     error = abs(float(layer(inputs)[0, 0]) - float(np.float64(inputs[0, 0]) * 64))
-    assert error <= layer.rounding(float(np.linalg.norm(np.float64(inputs))))
+    assert 2e-6 < error <= layer.rounding(inputs, layer(inputs).numpy(), np.zeros(1))[0]
 
 
 def test_the_rounding_of_other_layers_is_not_known():
     net = keras.Sequential([keras.Input((6,)), AOLDense(4)])
     with pytest.raises(InputError, match="orthogonal layers"):
-        rounding_error(net, 1.0)
+        rounding_error(net, np.zeros([1, 6], np.float32))
 
 
 # The optimizer

@@ -4,15 +4,16 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.gaussian_head import bottleneck_of, check_feature_dim
-from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant, rounded_further, rounding_error
+from wca_tf.nets.lipschitz import Rounded, constant_of_layer, lipschitz_constant
 from wca_tf.nets.noise import noise_layers_of
-from wca_tf.nets.orthogonal_layers import HALF_STEP
+from wca_tf.nets.orthogonal_layers import HALF_STEP, l2_norms
 from wca_tf.nets.targets import GaussianLogitsTarget
 
 
@@ -162,11 +163,12 @@ class BottleneckNet(StochasticClassifier):
             raise InputError(f"expected a backbone with images of one size, received features {positions}")
         return constant / math.sqrt(math.prod(positions))
 
-    def rounding(self, norm: float) -> float:
-        """Return a bound, in l2, of what float32 adds to the features of a net of orthogonal layers.
+    def rounding(self, images: np.ndarray, distance: float = 0.0) -> np.ndarray:
+        """Return a bound [N], in l2, of what float32 adds to the features of a net of orthogonal layers.
 
         Args:
-            norm: the largest l2 norm of an image, less `pixel_mean`.
+            images: [N, H, W, channels], from 0 to 1.
+            distance: the bound holds for all images in float32 within this l2 distance of them.
 
         Raises:
             InputError: another net; a `pixel_std` other than 1; features that are averaged over positions.
@@ -176,9 +178,9 @@ class BottleneckNet(StochasticClassifier):
                 "expected pixel_std 1 and a backbone that ends in Flatten, to bound the rounding; received pixel_std "
                 f"{tuple(self.pixel_std)} and features {self.backbone.output_shape[1:]}"
             )
-        error, longest = rounding_error(self.backbone, norm * (1 + HALF_STEP))
-        error += lipschitz_constant(self.backbone) * HALF_STEP * norm
-        return rounded_further(self.bottleneck, error, longest)[0]
+        normalised = np.asarray(self.normalised(images))
+        error = HALF_STEP * (l2_norms(normalised) / (1 - HALF_STEP) + distance)
+        return Rounded(normalised, distance + 2 * error, error).after_model(self.backbone).after(self.bottleneck).error
 
     def bottleneck_lipschitz(self) -> float:
         """Return a Lipschitz constant of f from the backbone's features; raise InputError where none is known."""

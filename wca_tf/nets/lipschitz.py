@@ -1,5 +1,6 @@
 """An l2 Lipschitz constant of a Keras model, and a bound on its rounding, composed from those of its layers."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -42,33 +43,54 @@ def lipschitz_constant(model: keras.Model) -> float:
     return math.prod(constant_of_layer(layer) for layer in _chain(model))
 
 
-def rounding_error(model: keras.Model, norm: float) -> tuple[float, float]:
-    """Return a bound, in l2, of what float32 adds to the exact outputs of orthogonal layers, and one of their norm.
+def rounding_error(model: keras.Model, inputs: np.ndarray, distance: float = 0.0) -> np.ndarray:
+    """Return a bound [N], in l2, of what float32 adds to the exact outputs of orthogonal layers, near each input.
 
-    They hold for all inputs, in float32, of this l2 norm at most, and for every order of the sums. The first is far
-    above what rounding adds in practice, which grows like √n where the bound grows like n.
+    It holds for all inputs in float32 that are not further than `distance` from these, in l2, and for every order of
+    the sums. TensorFloat-32 on a GPU is not float32. The bound is far above what rounding adds in practice, which grows
+    like √n where the bound grows like n.
 
     Args:
         model: as for `lipschitz_constant`, of `OrthogonalDense` and layers that only move or compare numbers.
-        norm: above 0.
+        inputs: [N, ...].
+        distance: 0 or more.
 
     Raises:
         InputError: as for `lipschitz_constant`; another layer.
     """
-    error = 0.0
-    for layer in _chain(model):
-        error, norm = rounded_further(layer, error, norm)
-    return error, norm
+    return Rounded(inputs, np.full(len(inputs), distance), np.zeros(len(inputs))).after_model(model).error
 
 
-def rounded_further(layer: Any, error: float, norm: float) -> tuple[float, float]:
-    """Return the bounds of `rounding_error` after a layer, from those before it, where `norm` is of rounded numbers."""
-    if type(layer) in _EXACT:
-        return error, norm
-    if type(layer) is not OrthogonalDense:
-        raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
-    constant, own = constant_of_layer(layer), layer.rounding(norm)
-    return constant * error + own, constant * norm + own + layer.bias_norm
+@dataclasses.dataclass(frozen=True)
+class Rounded:
+    """Numbers in float32, and how far rounding can have moved them.
+
+    Attributes:
+        numbers: [N, ...], for N inputs.
+        distance: [N], a bound, in l2, of how far these are from the numbers of any input that is near.
+        error: [N], a bound, in l2, of how far these, and those of any input that is near, are from the exact ones.
+    """
+
+    numbers: np.ndarray
+    distance: np.ndarray
+    error: np.ndarray
+
+    def after_model(self, model: keras.Model) -> "Rounded":
+        """Return the outputs of a chain of layers; raise InputError as `rounding_error` does."""
+        rounded = self
+        for layer in _chain(model):
+            rounded = rounded.after(layer)
+        return rounded
+
+    def after(self, layer: Any) -> "Rounded":
+        """Return the outputs of a layer."""
+        if type(layer) in _EXACT:
+            return dataclasses.replace(self, numbers=np.asarray(layer(self.numbers)))
+        if type(layer) is not OrthogonalDense:
+            raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
+        constant, outputs = constant_of_layer(layer), np.asarray(layer(self.numbers))
+        own = layer.rounding(self.numbers, outputs, self.distance)
+        return Rounded(outputs, constant * self.distance + 2 * own, constant * self.error + own)
 
 
 def _chain(model: keras.Model) -> list[Any]:

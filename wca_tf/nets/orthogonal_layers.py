@@ -4,7 +4,6 @@ The weights are orthogonal themselves. No gradient passes through an orthogonali
 `OrthogonalConstraint` takes the weights back, and `runs.orthogonal_muon.OrthogonalMuon` steps along the manifold.
 """
 
-import math
 from typing import Any
 
 import keras
@@ -76,40 +75,32 @@ class OrthogonalDense(keras.layers.Dense):
         if self.activation is not keras.activations.linear:
             raise InputError("expected OrthogonalDense without an activation: put MaxMin after it")
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        super().build(input_shape)
-        sides = [side for side in input_shape[1:-1] if side is not None]
-        self.positions = math.prod(sides) if len(sides) == len(input_shape) - 2 else None
-
     @property
     def lipschitz_constant(self) -> float:
         """The largest singular value of the kernel that the layer multiplies by, measured in float64."""
         return (1 + _SVD_ERROR) * float(np.linalg.norm(np.asarray(self.kernel, np.float64), 2))
 
-    def rounding(self, norm: float) -> float:
-        """Return a bound, in l2, of what float32 adds to the exact outputs for inputs [..., inputs] of this l2 norm.
+    def rounding(self, inputs: np.ndarray, outputs: np.ndarray, distance: np.ndarray) -> np.ndarray:
+        """Return a bound [N], in l2, of what float32 adds to the exact outputs, near inputs [N, ..., I].
 
-        A sum of n products has an error of γ Σ |w x| at most, whatever its order, with γ = n u / (1 − n u) and
-        u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+        It holds for all inputs in float32 that are not further than `distance` [N] from these, in l2. These have the
+        outputs [N, ..., O] in float32. A sum of n products has an error of γ Σ |w x| at most, whatever its order, with
+        γ = n u / (1 − n u) and u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
         """
-        kernel = np.asarray(self.kernel, np.float64)
+        kernel = np.abs(np.asarray(self.kernel))
         gamma = len(kernel) * HALF_STEP / (1 - len(kernel) * HALF_STEP)
-        of_product = gamma * float(np.linalg.norm(np.abs(kernel), 2)) * norm
-        summands = self.lipschitz_constant * norm + of_product + self.bias_norm
-        return of_product + (HALF_STEP * summands if self.use_bias else 0.0)
+        # The sum of |w x| is of float32 too: its own error is relative, for all its parts are positive.
+        of_sum = gamma * (1 + 2 * gamma) * np.asarray(tf.tensordot(tf.abs(inputs), kernel, 1), np.float64)
+        slope = gamma * (1 + _SVD_ERROR) * float(np.linalg.norm(np.float64(kernel), 2))
+        if self.use_bias:  # one more addition
+            of_sum = (1 + 3 * HALF_STEP) * (of_sum + HALF_STEP * np.abs(outputs))
+            slope += HALF_STEP * (self.lipschitz_constant + slope)
+        return l2_norms(of_sum) + slope * distance
 
-    @property
-    def bias_norm(self) -> float:
-        """The l2 norm of what the bias adds, at every position of a map; 0 without one.
 
-        Raises:
-            InputError: maps of any size.
-        """
-        if not self.use_bias:
-            return 0.0
-        if self.positions is None:
-            raise InputError(f"expected maps of one size, to bound the rounding of {self.name}")
-        return math.sqrt(self.positions) * float(np.linalg.norm(np.asarray(self.bias, np.float64)))
+def l2_norms(rows: np.ndarray) -> np.ndarray:
+    """Return the l2 norms [N] of inputs [N, ...]."""
+    return np.linalg.norm(np.asarray(rows, np.float64).reshape(len(rows), -1), axis=1)
 
 
 @keras.saving.register_keras_serializable("wca_tf")
