@@ -9,11 +9,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from reproduce import readings as read
-from reproduce.certificates import BOUNDS, KNOWING, certified, row_at
+from reproduce.certificates import BOUNDS, KNOWING, certified, row_at, votes
 from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
-from reproduce.nets import TITLES, Net
+from reproduce.nets import SEEDS, TITLES, Net
 from reproduce.orthogonal_choices import ANY, by_choice, by_optimizer, cpu_seconds, measure_choices
 from reproduce.study import Study
 from reproduce.tables import Cell, Filled, Missing, Reading, Row, Site, Table
@@ -39,16 +39,15 @@ ATTACKS = {
     "small": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2", "margin:steps=40:norm=l2"),
     "paper": ("pgd:steps=40:norm=l2", "apgd_ce:steps=50:norm=l2"),  # on all images
 }
-SHORT_KEPT = (1, 2, 4, 8, 12)
 KEPT = (1, 2, 4, 8, 16, 32, 64, 96)  # epochs; and the last
 DEVIATIONS = {"tiny": (0.0, 0.05), "small": (0.0, 0.02, 0.08, 0.32), "paper": (0.0, 0.02, 0.08, 0.32)}
 ROUNDED, TRAINED = "no noise, with a bound on the rounding of float32", "no noise, on training images"
 
 
 def declare(dataset: str, scale: str) -> tuple[Table, ...]:
-    """Declare the six tables, on one page."""
+    """Declare the tables, on one page."""
     sets = SETS if dataset == "cifar10" else (dataset,)
-    return (
+    tables = (
         _by_radius(sets, scale),
         _along(dataset, scale),
         by_optimizer(dataset, scale, RADII[dataset][0]),
@@ -56,21 +55,35 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
         _with_noise(dataset, scale),
         _trained_with_noise(dataset, scale),
     )
+    return (*tables, votes(dataset, scale)) if dataset == "cifar10" else tables
 
 
 def net_of(dataset: str, scale: str) -> Net:
     """Return the net of a data set that is trained for longest, with the epochs that are kept."""
     net = Net(dataset, "orthogonal_long" if dataset == "cifar10" else "orthogonal_none")
-    if dataset in ("cifar10", "digits"):
-        last = net.config(scale)["epochs"]
-        net = dataclasses.replace(net, epochs_kept=(*(epoch for epoch in KEPT if epoch < last), last))
-    return net
+    return _kept(net, scale) if dataset in ("cifar10", "digits") else net
 
 
-def short_of(dataset: str) -> list[Net]:
-    """Return a net that is trained for ten CPU minutes, with the epochs that are kept; none but for CIFAR-10."""
-    net = Net(dataset, "orthogonal_none", epochs_kept=SHORT_KEPT)
-    return [net.but(augmentation="flip")] if dataset == "cifar10" else []
+def _kept(net: Net, scale: str) -> Net:
+    last = net.config(scale)["epochs"]
+    return dataclasses.replace(net, epochs_kept=(*(epoch for epoch in KEPT if epoch < last), last))
+
+
+def along_of(dataset: str, scale: str) -> dict[str, Net]:
+    """Return the trainings whose epochs are judged, by label: AOL's net too on CIFAR-10."""
+    nets = [net_of(dataset, scale)]
+    if dataset == "cifar10":
+        short = Net(dataset, "orthogonal_none").but(augmentation="flip")
+        nets = [_kept(Net(dataset, "certified_none"), scale), _kept(short, scale), *nets]
+    return {_kind(net, scale): net for net in nets}
+
+
+def _kind(net: Net, scale: str) -> str:
+    """Return the name of a training in the table and the figure, such as "orthogonal, width 96, 116 epochs"."""
+    config = net.config(scale)
+    _, _, options = config["backbone"].partition(":")
+    family = "AOL's layers" if net.variant.startswith("certified") else "orthogonal"
+    return ", ".join([family, *([options.replace("=", " ")] if options else []), f"{config['epochs']} epochs"])
 
 
 def _by_radius(sets: Sequence[str], scale: str) -> Table:
@@ -121,10 +134,13 @@ def _published(name: str) -> Any:
 def _along(dataset: str, scale: str) -> Table:
     at = RADII[dataset][0]
     rows = [
-        Row(f"{_kind(net, scale)}, epoch {epoch}", (dataclasses.replace(net, epoch=epoch),), radius=at)
-        for net in (*short_of(dataset), net_of(dataset, scale))
+        Row(f"{label}, epoch {epoch}", (dataclasses.replace(net, epoch=epoch),), radius=at)
+        for label, net in along_of(dataset, scale).items()
         for epoch in net.epochs_kept
     ]
+    if dataset == "cifar10":
+        net = Net(dataset, "orthogonal_minutes")
+        rows.append(Row(_kind(net, scale), tuple(net.of_seed(seed) for seed in SEEDS), radius=at))
     options: dict[str, Any] = {"part": "certified_all", "certified": at}
     return Table(
         f"Along the training: {TITLES[dataset]}, {at.replace(':', ' ')}",
@@ -143,13 +159,6 @@ def _along(dataset: str, scale: str) -> Table:
 
 def _precision(scale: str) -> list[str]:
     return [] if scale == "tiny" else ["Width 96: trained in mixed_bfloat16; it answers in float32."]
-
-
-def _kind(net: Net, scale: str) -> str:
-    """Return the name of a training in the table and the figure, such as "width 64, 12 epochs"."""
-    config = net.config(scale)
-    _, _, width = config["backbone"].partition(":width=")
-    return f"width {width or 64}, {config['epochs']} epochs"
 
 
 def _with_noise(dataset: str, scale: str) -> Table:
@@ -186,11 +195,12 @@ def _with_noise(dataset: str, scale: str) -> Table:
 
 
 def _trained_with_noise(dataset: str, scale: str) -> Table:
-    own = {"tiny": (dataset,), "small": ("mnist",), "paper": SETS}[scale]
+    own = {"tiny": (dataset,), "small": ("mnist", "cifar10"), "paper": SETS}[scale]
     rows = [
-        Row(f"{TITLES[name]}, {at.replace(':', ' ')}", (Net(name, "orthogonal_isotropic"),), radius=at)
+        Row(f"{TITLES[name]}, {kind}, {at.replace(':', ' ')}", (Net(name, f"orthogonal_{kind}"),), radius=at)
         for name in own
-        for at in RADII[name]
+        for kind in ("isotropic", "anisotropic")
+        for at in RADII[name][:2]
     ]
     every = ",".join(dict.fromkeys(row.radius for row in rows))
     on_all: dict[str, Any] = {"part": "certified_all", "certified": every}
@@ -199,7 +209,7 @@ def _trained_with_noise(dataset: str, scale: str) -> Table:
         return lambda site: Cell.of(row_at(site, str(site.radius))[key])
 
     return Table(
-        "Nets trained with WCA's isotropic noise",
+        "Nets trained with WCA's noise",
         rows,
         [
             read.clean_expected(attack=ANY, **on_all),

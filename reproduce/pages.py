@@ -27,9 +27,9 @@ FLAGS = (
 
 
 def write_page(name: str, what: str, command: str, tables: Sequence[Filled], directory: Path) -> None:
-    """Write NAME.md and its charts, NAME.svg and NAME_2.svg and so on, into a directory."""
+    """Write NAME.md and its charts, NAME.svg and NAME_2.svg and so on, into a directory; each note once."""
     lines = [f"# {tables[0].table.title}", "", f"{what} {LEGEND}", ""]
-    pictures = 0
+    pictures, written = 0, set[str]()
     for place, filled in enumerate(tables):
         if place:
             lines += [f"## {filled.table.title}", ""]
@@ -41,7 +41,9 @@ def write_page(name: str, what: str, command: str, tables: Sequence[Filled], dir
                 draw(filled).savefig(drawn, format="svg", metadata={"Date": None})
             write_text(directory / picture, drawn.getvalue())
             lines += [f"[![{filled.table.title}]({picture})]({picture})", ""]
-        lines += [*markdown(filled), "", *(f"- {note}" for note in (*filled.table.notes, *notes(filled))), ""]
+        new = [note for note in (*filled.table.notes, *notes(filled)) if note not in written]
+        written |= set(new)
+        lines += [*markdown(filled), "", *(f"- {note}" for note in new), ""]
     write_text(directory / f"{name}.md", "\n".join([*lines, "```", command, "```", ""]))
 
 
@@ -73,9 +75,10 @@ def notes(filled: Filled) -> list[str]:
     """Return what a reader must know: how the nets were trained, which attacks, which versions, what is missing."""
     study = filled.study
     nets = list(dict.fromkeys(site.net for site in filled.sites))
-    found = [*_trainings(nets, study.scale), *_seeds(filled), *_attacks(filled), *_cost(filled, nets)]
-    if filled.missing:
-        found.append(f"Not measured: {len(filled.missing)} of the outcomes that the table needs.")
+    described = filled.nets[filled.table.baseline] if filled.table.baseline else nets
+    found = [*_trainings(described, study.scale), *_seeds(filled), *_attacks(filled), *_cost(filled, nets)]
+    if filled.missing:  # with the title: notes that are alike stand once on a page
+        found.append(f"Not measured: {len(filled.missing)} of the outcomes of “{filled.table.title}”.")
     return found
 
 

@@ -204,6 +204,7 @@ class Table:
         paper: the paper's numbers as shares, by (label of the row, name of the column).
         notes: what a reader must know, in sentences.
         charts: (table, directory) -> the names of the figures that it writes there.
+        baseline: the label of a row of which each other row changes what its label says; empty where there is none.
     """
 
     title: str
@@ -212,6 +213,7 @@ class Table:
     paper: Mapping[tuple[str, str], float] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()
     charts: Sequence[Callable[[Filled], Any]] = ()
+    baseline: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
