@@ -173,13 +173,21 @@ _NARROW: Changes = {"backbone": NARROW, "batch_size": 128, "augmentation": "crop
 _IN_SECONDS = ("digits", "fashion_mnist", "mnist", *LARGER)  # data on which an epoch takes seconds
 _SMALL_BASELINES: Changes = {"epochs": 8, "max_train_examples": 20_000, **_COSINE}
 _SMALL_ALIGNED: Changes = {"backbone": "lenet5", "epochs": 12, "learning_rate": 1e-3}
-_SMALL_ORTHOGONAL = dict.fromkeys(("orthogonal_isotropic", "orthogonal_anisotropic"), {"epochs": 3})
+# Nets of orthogonal layers on small images: half an hour of one core at most.
+_ORTHOGONAL_DIGITS: Changes = {"precision": "mixed_bfloat16", "augmentation": "none"}
+_SMALL_ORTHOGONAL: dict[str, Changes] = {
+    "orthogonal_none": {**_ORTHOGONAL_DIGITS, "epochs": 30},
+    "orthogonal_far": {**_ORTHOGONAL_DIGITS, "epochs": 20, "backbone": "orthogonal_net:width=128"},
+}
 _SMALL_CERTIFIED: Changes = {"epochs": 3, "validation_split": 0.0, **_COSINE}
 
 # Of nets with 1-Lipschitz features: the radius of Lipschitz-margin training, that of "certified_far", and the weight of
 # the alignment term, with which the noise is as large as its bound allows.
 MARGIN_RADII = {"digits": 0.2, "mnist": 0.6, "fashion_mnist": 0.5, "cifar10": 0.28}
 FAR_RADII = {"digits": 0.3, "mnist": 2.0, "fashion_mnist": 1.0, "cifar10": 0.42}
+# The radius of margin training that suits a net of orthogonal layers better.
+ORTHOGONAL_RADII = {("mnist", "orthogonal_none"): 0.4, ("mnist", "orthogonal_far"): 1.6}
+ORTHOGONAL_RADII |= {("fashion_mnist", "orthogonal_none"): 0.4}
 ALIGNMENT_WEIGHTS = {"digits": 0.01, "mnist": 0.01, "fashion_mnist": 0.003, "cifar10": 0.003}
 
 
@@ -263,6 +271,7 @@ def _certified(dataset: str, variant: str) -> Changes:
         return {"backbone": NARROW} if dataset == "cifar10" else {}
     if defence == "none":
         given = FAR_RADII[dataset] if variant.endswith("_far") else radius
+        given = ORTHOGONAL_RADII.get((dataset, variant), given)
         return {"margin_radius": VARIANTS[variant].get("margin_radius", given)}
     options = f"max_variance={(radius / 4) ** 2:g}:alignment_weight={ALIGNMENT_WEIGHTS[dataset]:g}"
     return {"margin_radius": radius, "defence": f"{defence}:{options}"}
@@ -283,8 +292,10 @@ def _small(dataset: str, variant: str) -> Changes:
     family, given = variant.split("_")[0], VARIANTS[variant]
     if variant in ("orthogonal_long", "orthogonal_minutes"):
         return {}
+    if family == "orthogonal" and dataset != "cifar10" and variant in _SMALL_ORTHOGONAL:
+        return _SMALL_ORTHOGONAL[variant]
     if family == "orthogonal":
-        return {**_SMALL_ORTHOGONAL.get(variant, {"epochs": 12}), "augmentation": "none"}
+        return {"epochs": 3 if variant.endswith("isotropic") else 12, "augmentation": "none"}
     if family == "certified":
         smoothing = {"batch_size": 256, "learning_rate": 2e-3} if variant == "certified_smoothing" else {}
         return {**_SMALL_CERTIFIED, **({"epochs": 20, **smoothing} if dataset == "cifar10" else {})}

@@ -33,14 +33,11 @@ CHOICES: dict[str, Changes] = {
     "4 blocks": {"backbone": "orthogonal_net:blocks=4"},
     "no flips": {"augmentation": "none"},
     "crops, 2 pixels": {"augmentation": "translate_flip"},
-    "crops, 4 pixels": {"augmentation": "crop_flip"},
     "temperature 0.125": {"temperature": 0.125},
-    "temperature 0.5": {"temperature": 0.5},
     "256 features in the head": {"defence": "none:feature_dim=256"},
     "margin radius 0.14": {"margin_radius": 0.14},
     "margin radius 0.28": {"margin_radius": 0.28},
     "rate 0.015": {"learning_rate": 0.015},
-    "rate 0.06": {"learning_rate": 0.06},
     "batch 128": {"batch_size": 128},
 }
 

@@ -477,3 +477,19 @@ def test_the_command_prints_certificates_beside_attacks(command, net_of, tmp_pat
     )
     assert done.code == 0, done.err
     assert "l2 radius 0.1:" in done.out and "worst case" in done.out
+
+
+@pytest.mark.slow
+def test_the_command_that_training_for_a_radius_names_next_certifies_its_net(command, tmp_path):
+    flags = (
+        "--image_size=8",
+        "--backbone=orthogonal_net",
+        "--optimizer=orthogonal_muon",
+        "--defence=none",
+        "--epochs=2",
+    )
+    done = command("train", *flags, f"--model_dir={tmp_path / 'net'}")
+    assert done.code == 0, done.err
+    name, *arguments = done.out.split("next: bin/")[1].split()
+    certified = command(name, *arguments, "--num_examples=20")
+    assert certified.code == 0 and "l2 radius 0.1:" in certified.out, certified.err
