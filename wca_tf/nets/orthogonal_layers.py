@@ -30,8 +30,9 @@ class OrthogonalConstraint(keras.constraints.Constraint):
 def polar_factor(matrix: tf.Tensor) -> tf.Tensor:
     """Return the nearest orthogonal matrix, by the iteration of Newton and Schulz: W ← 1.5 W − 0.5 W Wᵀ W.
 
-    The matrix is first scaled to singular values of 1 at most, from where the iteration converges. Singular values near
-    0 may stay below 1 after the last step, which no bound relies on: `OrthogonalDense` measures its norm.
+    It converges from singular values below √3. A matrix that is not near is first scaled to singular values of 1 at
+    most. Singular values near 0 may stay below 1 after the last step, which no bound relies on: `OrthogonalDense`
+    measures its norm.
     """
     wide = matrix.shape[0] < matrix.shape[1]
     tall = tf.transpose(matrix) if wide else matrix
@@ -40,12 +41,17 @@ def polar_factor(matrix: tf.Tensor) -> tf.Tensor:
     def largest_sum(gram: tf.Tensor) -> tf.Tensor:
         return tf.reduce_max(tf.reduce_sum(tf.abs(gram), axis=1))
 
-    def step(tall: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        gram = tf.matmul(tall, tall, transpose_a=True)
+    def stepped(tall: tf.Tensor, gram: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return 1.5 * tall - 0.5 * tf.matmul(tall, gram), largest_sum(gram - identity)
 
-    norm = tf.sqrt(largest_sum(tf.matmul(tall, tall, transpose_a=True)))  # the largest singular value at least
-    start = tf.math.divide_no_nan(tall, norm), tf.constant(np.inf, tall.dtype)
+    def step(tall: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return stepped(tall, tf.matmul(tall, tall, transpose_a=True))
+
+    def scaled() -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.math.divide_no_nan(tall, tf.sqrt(largest_sum(gram))), tf.constant(np.inf, tall.dtype)
+
+    gram = tf.matmul(tall, tall, transpose_a=True)
+    start = tf.cond(largest_sum(gram - identity) < 1, lambda: stepped(tall, gram), scaled)
     tall, _ = tf.while_loop(lambda _, distance: distance > _NEAR, step, start, maximum_iterations=_MOST_STEPS)
     return tf.transpose(tall) if wide else tall
 
