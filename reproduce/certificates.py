@@ -184,7 +184,7 @@ def votes(dataset: str, scale: str) -> Table:
         ],
         notes=[
             "50 images: half of an interval is about 14 points. A certified radius is wrong with a chance of 0.001. "
-            "Seconds: at all radii, on two cores.",
+            "Seconds: at all radii.",
         ],
     )
 

@@ -43,7 +43,9 @@ class Bounds:
         count, data = 20 if study.scale == "tiny" else 0, study.engine.data["tfds_data_dir"]
         if split == "train":
             config = dataclasses.replace(directory.train_config(), tfds_data_dir=data)
-            trained_on, _ = wca_tf.load_examples(config, "train").split_validation(config.validation_split, config.seed)
+            trained_on, _ = wca_tf.load_examples(config, "train").split_validation(
+                config.validation_split, config.seed, config.max_train_examples
+            )
             examples = trained_on.take(slice(0, count or 10_000))
         else:
             evaluation = EvaluateConfig(split=split, tfds_data_dir=data, num_examples=count)
@@ -110,13 +112,16 @@ class Bounds:
         bound = np.concatenate([self.model.rounding(part, ball) for part in parts])
         features = np.concatenate([self.model.features(part) for part in parts]).astype(np.float64)
         measured = l2_norms(features[:500] - _features_in_float64(self.model, self.images[:500])).max()
-        products = (1 + len(self.weights[0])) * HALF_STEP * 1.001  # of a logit: γ, for sums that are far from 1 / u
-        longest = l2_norms(features) + change + 2 * bound
-        of_logits = products * (l2_norms(self.weights).max() * longest + np.abs(self.model.classifier.bias).max())
-        distances = np.linalg.norm(self.weights[:, np.newaxis] - self.weights, axis=2)
-        changes = change + 2 * (bound + 2 * of_logits / distances[distances > 0].min())
-        proved = proofs.deterministic_certificate(self.logits, self.labels, self.weights, changes)
-        return {"bound": float(bound.mean()), "measured": float(measured), "certified": float(proved.mean())}
+        products = (3 + len(self.weights[0])) * HALF_STEP * 1.001  # of a logit: γ, for sums that are far from 1 / u
+        bias = np.abs(np.asarray(self.model.classifier.bias, np.float64)).max() / self.model.temperature
+        of_logits = products * (l2_norms(self.weights).max() * (l2_norms(features) + change + 2 * bound) + bias)
+        lowered = self.logits.copy()  # each of two logits, at the image and at the attacked one
+        lowered[np.arange(len(lowered)), self.labels] -= 4 * of_logits
+        proved = [
+            proofs.deterministic_certificate(row[np.newaxis], self.labels[[place]], self.weights, change + 2 * error)[0]
+            for place, (row, error) in enumerate(zip(lowered, bound.tolist(), strict=True))
+        ]
+        return {"bound": float(bound.mean()), "measured": float(measured), "certified": float(np.mean(proved))}
 
     def _bounds(self, radius: str, scale: np.ndarray) -> tuple[np.ndarray, ...]:
         change, common = self._change(radius), (self.logits, self.labels, self.weights)
@@ -134,6 +139,6 @@ def _features_in_float64(model: Any, images: np.ndarray) -> np.ndarray:
     """Return the features [N, D] of a net with an orthogonal bottleneck, computed in float64."""
     from wca_tf.nets.inference_copy import inference_copy  # it loads TensorFlow
 
-    normalised = np.asarray(model.normalised(images), np.float64)
+    normalised = images.astype(np.float64) - np.float32(model.pixel_mean)
     kernel, bias = (np.asarray(weight, np.float64) for weight in model.bottleneck.get_weights())
     return np.asarray(inference_copy(model, "float64").backbone(normalised), np.float64) @ kernel + bias

@@ -174,10 +174,10 @@ _IN_SECONDS = ("digits", "fashion_mnist", "mnist", *LARGER)  # data on which an 
 _SMALL_BASELINES: Changes = {"epochs": 8, "max_train_examples": 20_000, **_COSINE}
 _SMALL_ALIGNED: Changes = {"backbone": "lenet5", "epochs": 12, "learning_rate": 1e-3}
 # Nets of orthogonal layers on small images: half an hour of one core at most.
-_ORTHOGONAL_DIGITS: Changes = {"precision": "mixed_bfloat16", "augmentation": "none"}
+_OF_SMALL_IMAGES: Changes = {"precision": "mixed_bfloat16", "augmentation": "none"}
 _SMALL_ORTHOGONAL: dict[str, Changes] = {
-    "orthogonal_none": {**_ORTHOGONAL_DIGITS, "epochs": 30},
-    "orthogonal_far": {**_ORTHOGONAL_DIGITS, "epochs": 20, "backbone": "orthogonal_net:width=128"},
+    "orthogonal_none": {**_OF_SMALL_IMAGES, "epochs": 30},
+    "orthogonal_far": {**_OF_SMALL_IMAGES, "epochs": 20, "backbone": "orthogonal_net:width=128"},
 }
 _SMALL_CERTIFIED: Changes = {"epochs": 3, "validation_split": 0.0, **_COSINE}
 

@@ -27,9 +27,9 @@ FLAGS = (
 
 
 def write_page(name: str, what: str, command: str, tables: Sequence[Filled], directory: Path) -> None:
-    """Write NAME.md and its charts, NAME.svg and NAME_2.svg and so on, into a directory; each note once."""
+    """Write NAME.md and its charts, NAME.svg, NAME_2.svg and so on, into a directory; describe each training once."""
     lines = [f"# {tables[0].table.title}", "", f"{what} {LEGEND}", ""]
-    pictures, written = 0, set[str]()
+    pictures, described = 0, set[str]()
     for place, filled in enumerate(tables):
         if place:
             lines += [f"## {filled.table.title}", ""]
@@ -41,9 +41,12 @@ def write_page(name: str, what: str, command: str, tables: Sequence[Filled], dir
                 draw(filled).savefig(drawn, format="svg", metadata={"Date": None})
             write_text(directory / picture, drawn.getvalue())
             lines += [f"[![{filled.table.title}]({picture})]({picture})", ""]
-        new = [note for note in (*filled.table.notes, *notes(filled)) if note not in written]
-        written |= set(new)
-        lines += [*markdown(filled), "", *(f"- {note}" for note in new), ""]
+        lines += [
+            *markdown(filled),
+            "",
+            *(f"- {note}" for note in (*filled.table.notes, *notes(filled, described))),
+            "",
+        ]
     write_text(directory / f"{name}.md", "\n".join([*lines, "```", command, "```", ""]))
 
 
@@ -71,14 +74,19 @@ def markdown(filled: Filled) -> list[str]:
     return lines
 
 
-def notes(filled: Filled) -> list[str]:
-    """Return what a reader must know: how the nets were trained, which attacks, which versions, what is missing."""
-    study = filled.study
+def notes(filled: Filled, described: set[str] | None = None) -> list[str]:
+    """Return what a reader must know: how the nets were trained, which attacks, which versions, what is missing.
+
+    `described` has the trainings that the page has described above; those of this table are added to it.
+    """
+    study, described = filled.study, set() if described is None else described
     nets = list(dict.fromkeys(site.net for site in filled.sites))
-    described = filled.nets[filled.table.baseline] if filled.table.baseline else nets
-    found = [*_trainings(described, study.scale), *_seeds(filled), *_attacks(filled), *_cost(filled, nets)]
-    if filled.missing:  # with the title: notes that are alike stand once on a page
-        found.append(f"Not measured: {len(filled.missing)} of the outcomes of “{filled.table.title}”.")
+    trainings = _trainings(filled.nets[filled.table.baseline] if filled.table.baseline else nets, study.scale)
+    found = [each for each in trainings if each not in described]
+    described |= set(trainings)
+    found += [*_seeds(filled), *_attacks(filled), *_cost(filled, nets)]
+    if filled.missing:
+        found.append(f"Not measured: {len(filled.missing)} of the outcomes that the table needs.")
     return found
 
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg
 from test_lipschitz import matrix_of
 
 from wca_tf.core.errors import InputError
@@ -92,9 +93,10 @@ def test_channels_that_four_does_not_divide_and_activations_are_refused():
         OrthogonalDense(3, activation="relu")
 
 
+@pytest.mark.parametrize("size", [0.01, 0.1, 1.0], ids=["near", "nearly near", "far"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_polar_factor_is_that_of_the_singular_value_decomposition(shape):
-    matrix = random(*shape) + 3 * np.eye(*shape, dtype=np.float32)
+def test_the_polar_factor_is_that_of_the_singular_value_decomposition(shape, size):
+    matrix = size * random(*shape) + (1 + 2 * (size == 1)) * np.eye(*shape, dtype=np.float32)
     left, _, right = np.linalg.svd(np.float64(matrix), full_matrices=False)
     np.testing.assert_allclose(polar_factor(matrix), left @ right, atol=1e-5)
 
@@ -164,13 +166,53 @@ def test_a_long_sum_of_equal_products_is_within_the_bound_and_above_half_a_step(
     layer = dense(count, 1, np.full((count, 1), 1 / 64, np.float32))
     inputs = np.full((1, count), np.float32(0.1))
     error = abs(float(layer(inputs)[0, 0]) - float(np.float64(inputs[0, 0]) * 64))
-    assert 2e-6 < error <= layer.rounding(inputs, layer(inputs).numpy(), np.zeros(1))[0]
+    assert 2e-6 < error <= layer.rounding(inputs, np.zeros(1))[0]
 
 
-def test_the_rounding_of_other_layers_is_not_known():
-    net = keras.Sequential([keras.Input((6,)), AOLDense(4)])
-    with pytest.raises(InputError, match="orthogonal layers"):
+def test_a_sum_that_starts_with_a_large_bias_is_within_the_bound():
+    """XLA adds the bias first where there is one image: each partial sum is then rounded like the bias."""
+    layer = dense(1024, 16, np.float32(linalg.hadamard(1024)[:, :16] / 32))
+    layer.bias.assign(np.ones(16))
+    inputs = np.full((1, 1024), 16 * np.float32(0.98 * 2**-24), np.float32)
+    sums = np.ones(16, np.float32)
+    for value, row in zip(inputs[0], layer.kernel.numpy(), strict=True):
+        sums = sums + value * row
+    exact = np.float64(inputs) @ np.float64(layer.kernel) + 1
+    assert np.linalg.norm(sums - exact) > np.linalg.norm(layer(inputs) - exact)
+    assert 1e-5 < np.linalg.norm(sums - exact) <= layer.rounding(inputs, np.zeros(1))[0]
+
+
+def test_a_net_in_a_net_has_the_bound_of_its_layers():
+    inner = keras.Sequential([keras.Input((6,)), OrthogonalDense(4), MaxMin()])
+    outer = keras.Sequential([keras.Input((6,)), inner])
+    np.testing.assert_array_equal(rounding_error(outer, random(5, 6)), rounding_error(inner, random(5, 6)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [(AOLDense(4), "orthogonal layers"), (MaxMin(dtype="mixed_bfloat16"), "float32, received .* mixed_bfloat16")],
+    ids=["AOL", "bfloat16"],
+)
+def test_the_rounding_of_other_layers_is_not_known(layer, told):
+    net = keras.Sequential([keras.Input((6,)), layer])
+    with pytest.raises(InputError, match=told):
         rounding_error(net, np.zeros([1, 6], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "distance", "told"),
+    [
+        (np.zeros([0, 6], np.float32), 0.0, r"received float32 of shape \(0, 6\)"),
+        (np.zeros([1, 6]), 0.0, "received float64"),
+        (np.full([1, 6], np.nan, np.float32), 0.0, "finite"),
+        (np.zeros([1, 6], np.float32), -1.0, "0 or more, received -1.0"),
+        (np.zeros([1, 6], np.float32), np.nan, "0 or more, received nan"),
+    ],
+)
+def test_the_rounding_of_other_inputs_is_refused(inputs, distance, told):
+    net = keras.Sequential([keras.Input((6,)), OrthogonalDense(4)])
+    with pytest.raises(InputError, match=told):
+        rounding_error(net, inputs, distance)
 
 
 # The optimizer

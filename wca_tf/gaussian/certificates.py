@@ -11,6 +11,8 @@ subtracted, and up to the rounding of the net's own float32.
 
 from __future__ import annotations
 
+import math
+
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np, scipy
 from wca_tf.gaussian.bounds import union_error_bound
@@ -21,16 +23,14 @@ from wca_tf.gaussian.probability import SINGULAR, probability_correct
 _ROUNDING = 1e-12
 
 
-def deterministic_certificate(
-    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float | np.ndarray
-) -> np.ndarray:
+def deterministic_certificate(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
     """Return [B], whether no attack changes the answer of the net without noise: m_j > ‖a_j‖ κ r for all j ≠ y.
 
     Args:
         logits: mu [B, C], without noise.
         labels: y [B], whole numbers in [0, C).
         weights: W [C, D].
-        change: κ r, the largest change of the features in l2, 0 or more; or that of each image, [B].
+        change: κ r, the largest change of the features in l2, 0 or more.
 
     Raises:
         InputError: a change below 0 or not finite.
@@ -156,12 +156,12 @@ def _distances(rows: np.ndarray) -> np.ndarray:
     return distances
 
 
-def _raised(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float | np.ndarray) -> np.ndarray:
+def _raised(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
     """Return the logits [B, C], those of j ≠ y raised by ‖a_j‖ κ r, the most that an attack gains on the label."""
     _check(change)
-    return np.asarray(logits, np.float64) + np.reshape(change, [-1, 1]) * _distances(weights)[np.asarray(labels)]
+    return np.asarray(logits, np.float64) + change * _distances(weights)[np.asarray(labels)]
 
 
-def _check(change: float | np.ndarray) -> None:
-    if not (np.isfinite(change) & (np.asarray(change) >= 0)).all():
+def _check(change: float) -> None:
+    if not 0 <= change < math.inf:
         raise InputError(f"expected a change of the features of 0 or more, received {change}")

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import all_layers
 from wca_tf.nets.classifier import StochasticClassifier
@@ -163,24 +164,27 @@ class BottleneckNet(StochasticClassifier):
             raise InputError(f"expected a backbone with images of one size, received features {positions}")
         return constant / math.sqrt(math.prod(positions))
 
+    @tensor_float_32(on=False)
     def rounding(self, images: np.ndarray, distance: float = 0.0) -> np.ndarray:
         """Return a bound [N], in l2, of what float32 adds to the features of a net of orthogonal layers.
 
         Args:
-            images: [N, H, W, channels], from 0 to 1.
-            distance: the bound holds for all images in float32 within this l2 distance of them.
+            images: float32 [N, H, W, channels], from 0 to 1.
+            distance: the bound holds for all images in float32 within this l2 distance of them, 0 or more.
 
         Raises:
-            InputError: another net; a `pixel_std` other than 1; features that are averaged over positions.
+            InputError: another net; a `pixel_std` other than 1; features that are averaged over positions; other images
+                or distances.
         """
         if set(self.pixel_std) != {1.0} or len(self.backbone.output_shape) != 2:
             raise InputError(
                 "expected pixel_std 1 and a backbone that ends in Flatten, to bound the rounding; received pixel_std "
                 f"{tuple(self.pixel_std)} and features {self.backbone.output_shape[1:]}"
             )
+        given = Rounded.given(images, distance)
         normalised = np.asarray(self.normalised(images))
-        error = HALF_STEP * (l2_norms(normalised) / (1 - HALF_STEP) + distance)
-        return Rounded(normalised, distance + 2 * error, error).after_model(self.backbone).after(self.bottleneck).error
+        error = HALF_STEP * (l2_norms(normalised) / (1 - HALF_STEP) + distance)  # of the subtraction of the mean
+        return given.moved(normalised, 1.0, error).after_model(self.backbone).after(self.bottleneck).error
 
     def bottleneck_lipschitz(self) -> float:
         """Return a Lipschitz constant of f from the backbone's features; raise InputError where none is known."""

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import call_behind, is_called_once, is_plain_model
 from wca_tf.nets.lipschitz_layers import MaxMin, SpaceToDepth
@@ -43,22 +44,23 @@ def lipschitz_constant(model: keras.Model) -> float:
     return math.prod(constant_of_layer(layer) for layer in _chain(model))
 
 
+@tensor_float_32(on=False)
 def rounding_error(model: keras.Model, inputs: np.ndarray, distance: float = 0.0) -> np.ndarray:
     """Return a bound [N], in l2, of what float32 adds to the exact outputs of orthogonal layers, near each input.
 
     It holds for all inputs in float32 that are not further than `distance` from these, in l2, and for every order of
-    the sums. TensorFloat-32 on a GPU is not float32. The bound is far above what rounding adds in practice, which grows
-    like √n where the bound grows like n.
+    the sums, unless a number underflows. TensorFloat-32 is not float32. The bound is far above what rounding adds in
+    practice, which grows like √n where the bound grows like n.
 
     Args:
         model: as for `lipschitz_constant`, of `OrthogonalDense` and layers that only move or compare numbers.
-        inputs: [N, ...].
-        distance: 0 or more.
+        inputs: float32 [N, ...], finite.
+        distance: 0 or more, finite.
 
     Raises:
-        InputError: as for `lipschitz_constant`; another layer.
+        InputError: as for `lipschitz_constant`; another layer; other inputs or distances.
     """
-    return Rounded(inputs, np.full(len(inputs), distance), np.zeros(len(inputs))).after_model(model).error
+    return Rounded.given(inputs, distance).after_model(model).error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,16 @@ class Rounded:
     distance: np.ndarray
     error: np.ndarray
 
+    @classmethod
+    def given(cls, inputs: np.ndarray, distance: float) -> "Rounded":
+        """Return inputs, which are exact; raise InputError as `rounding_error` does."""
+        inputs = np.asarray(inputs)
+        if inputs.dtype != np.float32 or not inputs.size or not np.isfinite(inputs).all():
+            raise InputError(f"expected inputs in float32, finite; received {inputs.dtype} of shape {inputs.shape}")
+        if not 0 <= distance < math.inf:
+            raise InputError(f"expected a distance of 0 or more, received {distance}")
+        return cls(inputs, np.full(len(inputs), float(distance)), np.zeros(len(inputs)))
+
     def after_model(self, model: keras.Model) -> "Rounded":
         """Return the outputs of a chain of layers; raise InputError as `rounding_error` does."""
         rounded = self
@@ -83,14 +95,19 @@ class Rounded:
         return rounded
 
     def after(self, layer: Any) -> "Rounded":
-        """Return the outputs of a layer."""
+        """Return the outputs of a layer; raise InputError as `rounding_error` does."""
+        if isinstance(layer, keras.Model):
+            return self.after_model(layer)
+        constant = constant_of_layer(layer)
         if type(layer) in _EXACT:
             return dataclasses.replace(self, numbers=np.asarray(layer(self.numbers)))
         if type(layer) is not OrthogonalDense:
             raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
-        constant, outputs = constant_of_layer(layer), np.asarray(layer(self.numbers))
-        own = layer.rounding(self.numbers, outputs, self.distance)
-        return Rounded(outputs, constant * self.distance + 2 * own, constant * self.error + own)
+        return self.moved(np.asarray(layer(self.numbers)), constant, layer.rounding(self.numbers, self.distance))
+
+    def moved(self, numbers: np.ndarray, constant: float, error: np.ndarray) -> "Rounded":
+        """Return the outputs of a function with a Lipschitz constant, whose own rounding is `error` [N] at most."""
+        return Rounded(numbers, constant * self.distance + 2 * error, constant * self.error + error)
 
 
 def _chain(model: keras.Model) -> list[Any]:

@@ -51,7 +51,7 @@ def polar_factor(matrix: tf.Tensor) -> tf.Tensor:
         return tf.math.divide_no_nan(tall, tf.sqrt(largest_sum(gram))), tf.constant(np.inf, tall.dtype)
 
     gram = tf.matmul(tall, tall, transpose_a=True)
-    start = tf.cond(largest_sum(gram - identity) < 1, lambda: stepped(tall, gram), scaled)
+    start = tf.cond(largest_sum(gram - identity) < 0.5, lambda: stepped(tall, gram), scaled)
     tall, _ = tf.while_loop(lambda _, distance: distance > _NEAR, step, start, maximum_iterations=_MOST_STEPS)
     return tf.transpose(tall) if wide else tall
 
@@ -86,22 +86,23 @@ class OrthogonalDense(keras.layers.Dense):
         """The largest singular value of the kernel that the layer multiplies by, measured in float64."""
         return (1 + _SVD_ERROR) * float(np.linalg.norm(np.asarray(self.kernel, np.float64), 2))
 
-    def rounding(self, inputs: np.ndarray, outputs: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    def rounding(self, inputs: np.ndarray, distance: np.ndarray) -> np.ndarray:
         """Return a bound [N], in l2, of what float32 adds to the exact outputs, near inputs [N, ..., I].
 
-        It holds for all inputs in float32 that are not further than `distance` [N] from these, in l2. These have the
-        outputs [N, ..., O] in float32. A sum of n products has an error of γ Σ |w x| at most, whatever its order, with
-        γ = n u / (1 − n u) and u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1).
+        It holds for all inputs in float32 that are not further than `distance` [N], 0 or more, from these, in l2. A sum
+        of n products and a bias has an error of γ (Σ |w x| + |b|) at most, whatever its order and unless a number
+        underflows, with γ = (n + 1) u / (1 − (n + 1) u) and u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical
+        Algorithms, section 3.1).
         """
         kernel = np.abs(np.asarray(self.kernel))
-        gamma = len(kernel) * HALF_STEP / (1 - len(kernel) * HALF_STEP)
+        summands = len(kernel) + self.use_bias
+        gamma = summands * HALF_STEP / (1 - summands * HALF_STEP)
         # The sum of |w x| is of float32 too: its own error is relative, for all its parts are positive.
-        of_sum = gamma * (1 + 2 * gamma) * np.asarray(tf.tensordot(tf.abs(inputs), kernel, 1), np.float64)
-        slope = gamma * (1 + _SVD_ERROR) * float(np.linalg.norm(np.float64(kernel), 2))
-        if self.use_bias:  # one more addition
-            of_sum = (1 + 3 * HALF_STEP) * (of_sum + HALF_STEP * np.abs(outputs))
-            slope += HALF_STEP * (self.lipschitz_constant + slope)
-        return l2_norms(of_sum) + slope * distance
+        sums = (1 + 2 * gamma) * np.asarray(tf.tensordot(tf.abs(inputs), kernel, 1), np.float64)
+        if self.use_bias:
+            sums = sums + np.abs(np.asarray(self.bias, np.float64))
+        norm = (1 + _SVD_ERROR) * float(np.linalg.norm(np.float64(kernel), 2))
+        return gamma * (l2_norms(sums) + norm * distance)
 
 
 def l2_norms(rows: np.ndarray) -> np.ndarray:
