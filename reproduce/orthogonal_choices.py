@@ -50,7 +50,9 @@ CHOICES: dict[str, dict[str, Changes]] = {
         "margin radius 1.6, 5 blocks": {"margin_radius": 1.6, "backbone": "orthogonal_net:blocks=5"},
     },
 }
-CHOICES["digits"] = CHOICES["cifar10"]
+CHOICES["digits"] = {
+    label: CHOICES["cifar10"][label] for label in ("width 64, 2 blocks, flips, margin radius 0.2", "batch 128")
+}
 
 
 def by_optimizer(dataset: str, scale: str, at: str) -> Table:
