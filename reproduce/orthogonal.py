@@ -150,7 +150,7 @@ def _along(dataset: str, scale: str) -> Table:
         ],
         notes=[
             "The rate falls to 0 at the last epoch. Two idle cores give two CPU minutes in a minute.",
-            "AOL's layers: as on the page on certificates, with fewer settings tried than for orthogonal layers.",
+            *(["AOL's layers: fewer settings were tried than for orthogonal ones."] if dataset == "cifar10" else []),
             *_precision(scale, " The 12 epochs: in float32."),
         ],
     )

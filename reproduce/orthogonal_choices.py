@@ -24,7 +24,7 @@ OPTIMIZERS = {
     "Adam and retraction": ("orthogonal_adam", (1e-3, 3e-3, 1e-2, 3e-2)),
 }
 FEWER = {"tiny": {}, "small": {"max_train_examples": 20_000}, "paper": {}}  # images of the table of optimizers
-EPOCHS = {"tiny": 1, "small": 4, "paper": 20}
+EPOCHS = {"tiny": 2, "small": 4, "paper": 20}
 SPLITS = ("validation", "train")
 # Each changes one setting of the first, whose label says its own.
 CHOICES: dict[str, dict[str, Changes]] = {
