@@ -16,7 +16,7 @@ from reproduce.engine import Engine, Need, duration
 from reproduce.evidence import Evidence
 from reproduce.experiments import EXPERIMENTS, check_names, datasets_of
 from reproduce.nets import SCALES, VARIANTS, Net, settings
-from reproduce.pages import markdown, notes
+from reproduce.pages import markdown, notes, write_page
 from reproduce.paper_numbers import ABLATION, CONTROLS, IMAGENET, STRONGER, WIDE
 from reproduce.study import Study
 from reproduce.tables import Cell, Chosen, Row, Table
@@ -165,6 +165,17 @@ def test_what_the_evidence_lacks_is_a_dash_and_a_note(directory, ablation):
     filled = study.fill(table)
     assert filled.cells["net"]["Square"].shown() == "–" and filled.cells["net"]["clean"].value is not None
     assert notes(filled)[-1].startswith("Not measured: 1 of")
+
+
+def test_a_page_describes_a_training_once_and_that_of_the_baseline_alone(directory, ablation, tmp_path):
+    study, rows = study_in(directory, dry=True), [Row(net.variant, (net,)) for net in NETS[:2]]
+    tables = [Table(name, rows, [readings.trained()], baseline=base) for name, base in (("t", ""), ("u", "none"))]
+    both, alone = (study.fill(table) for table in tables)
+    of_both, of_one = ([note for note in notes(filled) if "Trained as in" in note] for filled in (both, alone))
+    assert "isotropic" in "".join(of_both) and "isotropic" not in "".join(of_one) and len(of_one) == 1
+    write_page("page", "What.", "bin/reproduce", [alone, alone], tmp_path)
+    text = (tmp_path / "page.md").read_text()
+    assert text.count("Trained as in") == 1 and text.count("Each net was trained once") == 2
 
 
 def test_a_chosen_net_is_the_one_that_its_choice_names(directory, ablation):
