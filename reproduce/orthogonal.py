@@ -208,11 +208,14 @@ def _with_noise(dataset: str, scale: str) -> Table:
 
 
 def _trained_with_noise(dataset: str, scale: str) -> Table:
-    own = {"tiny": (dataset,), "small": ("mnist", "cifar10"), "paper": SETS}[scale]
+    nets = [
+        (dataset, "isotropic"),
+        (dataset, "anisotropic"),
+        *([("mnist", "isotropic")] if dataset == "cifar10" else []),
+    ]
     rows = [
         Row(f"{TITLES[name]}, {kind}, {at.replace(':', ' ')}", (Net(name, f"orthogonal_{kind}"),), radius=at)
-        for name in own
-        for kind in ("isotropic", "anisotropic")
+        for name, kind in nets
         for at in RADII[name][:2]
     ]
     every = ",".join(dict.fromkeys(row.radius for row in rows))
