@@ -175,9 +175,10 @@ _SMALL_BASELINES: Changes = {"epochs": 8, "max_train_examples": 20_000, **_COSIN
 _SMALL_ALIGNED: Changes = {"backbone": "lenet5", "epochs": 12, "learning_rate": 1e-3}
 # Nets of orthogonal layers on small images: half an hour of one core at most.
 _OF_SMALL_IMAGES: Changes = {"precision": "mixed_bfloat16", "augmentation": "none"}
-_SMALL_ORTHOGONAL: dict[str, Changes] = {
-    "orthogonal_none": {**_OF_SMALL_IMAGES, "epochs": 30},
-    "orthogonal_far": {**_OF_SMALL_IMAGES, "epochs": 20, "backbone": "orthogonal_net:width=128"},
+_SMALL_ORTHOGONAL: dict[tuple[str, str], Changes] = {
+    ("mnist", "orthogonal_none"): {**_OF_SMALL_IMAGES, "epochs": 30},
+    ("mnist", "orthogonal_far"): {**_OF_SMALL_IMAGES, "epochs": 20, "backbone": "orthogonal_net:width=128"},
+    ("fashion_mnist", "orthogonal_none"): {**_OF_SMALL_IMAGES, "epochs": 12},
 }
 _SMALL_CERTIFIED: Changes = {"epochs": 3, "validation_split": 0.0, **_COSINE}
 
@@ -292,10 +293,9 @@ def _small(dataset: str, variant: str) -> Changes:
     family, given = variant.split("_")[0], VARIANTS[variant]
     if variant in ("orthogonal_long", "orthogonal_minutes"):
         return {}
-    if family == "orthogonal" and dataset != "cifar10" and variant in _SMALL_ORTHOGONAL:
-        return _SMALL_ORTHOGONAL[variant]
     if family == "orthogonal":
-        return {"epochs": 3 if variant.endswith("isotropic") else 12, "augmentation": "none"}
+        epochs = 3 if variant.endswith("isotropic") else 12
+        return _SMALL_ORTHOGONAL.get((dataset, variant), {"epochs": epochs, "augmentation": "none"})
     if family == "certified":
         smoothing = {"batch_size": 256, "learning_rate": 2e-3} if variant == "certified_smoothing" else {}
         return {**_SMALL_CERTIFIED, **({"epochs": 20, **smoothing} if dataset == "cifar10" else {})}

@@ -47,7 +47,6 @@ CHOICES: dict[str, dict[str, Changes]] = {
         "margin radius 1.6": {"margin_radius": 1.6},
         "margin radius 2.5": {"margin_radius": 2.5},
         "margin radius 1.6, width 128": {"margin_radius": 1.6, "backbone": "orthogonal_net:width=128"},
-        "margin radius 1.6, 5 blocks": {"margin_radius": 1.6, "backbone": "orthogonal_net:blocks=5"},
     },
 }
 CHOICES["digits"] = {
