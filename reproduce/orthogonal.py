@@ -274,7 +274,7 @@ def _draw(sets: Sequence[str], scale: str) -> Any:
                 for column in filled.table.columns[1:]
             }
             curves(axis, series, TITLES[dataset], "l2 radius")
-        trainings: dict[str, list[tuple[float, float]]] = {column.name: [] for column in filled.table.columns[1:]}
+        trainings: dict[str, list[tuple[float, float]]] = {}
         for label, cells in filled.study.fill(_along(sets[0], scale)).cells.items():
             if cells["certified"].value is not None:
                 point = float(cells["CPU minutes"].text), cells["certified"].value
@@ -282,7 +282,10 @@ def _draw(sets: Sequence[str], scale: str) -> Any:
         curves(axes[0], trainings, TITLES[sets[0]], "CPU minutes of training")
         axes[0].set_xscale("log")
         plain_numbers(axes[0].xaxis)
-        shown = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        axes[0].legend(loc="lower right", frameon=False, fontsize="small")
+        shown = {
+            label: line for axis in axes[1:] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
         figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, frameon=False)
         return figure
 
