@@ -485,11 +485,12 @@ def test_the_command_that_training_for_a_radius_names_next_certifies_its_net(com
         "--image_size=8",
         "--backbone=orthogonal_net",
         "--optimizer=orthogonal_muon",
+        "--margin_radius=0.1",
         "--defence=none",
         "--epochs=2",
     )
     done = command("train", *flags, f"--model_dir={tmp_path / 'net'}")
     assert done.code == 0, done.err
     name, *arguments = done.out.split("next: bin/")[1].split()
-    certified = command(name, *arguments, "--num_examples=20")
+    certified = command(name, *arguments, "--num_examples=20", "--attacks=pgd:norm=l2")
     assert certified.code == 0 and "l2 radius 0.1:" in certified.out, certified.err
