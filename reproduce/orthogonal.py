@@ -196,10 +196,8 @@ def _with_noise(dataset: str, scale: str) -> Table:
         rows,
         [Reading(name, cell(place), trains_only=True) for place, name in enumerate(BOUNDS.values())],
         notes=[
-            "Training images: 10,000, as they are. Where they are certified hardly more often than test "
-            "images, the net is too small, or its training too short.",
-            "The bound on rounding holds for every order of the sums, and is far above what rounding does. Noise: "
-            "isotropic.",
+            "Training images: 10,000, as they are.",
+            "The bound on rounding is far above what rounding does. Noise: isotropic.",
             "C1: the attacker sees the draw. C2: not. Certified: the larger of the two for each image.",
         ],
     )

@@ -118,7 +118,7 @@ def by_choice(dataset: str, scale: str, radii: Sequence[str]) -> Table:
         f"Settings by validation images: {TITLES[dataset]}, {EPOCHS[scale]} epochs",
         [Row(label, (net,)) for label, net in nets.items()],
         [Reading("CPU minutes", lambda site: Cell(text=f"{cpu_seconds(site) / 60:.1f}"), trains_only=True), *columns],
-        notes=["Each row changes the first. Trained in mixed_bfloat16 on nine tenths of the images."],
+        notes=["Each row changes the first. Trained on nine tenths of the images, in mixed_bfloat16."],
         baseline=next(iter(nets)),
     )
 

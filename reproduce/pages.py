@@ -47,6 +47,8 @@ def write_page(name: str, what: str, command: str, tables: Sequence[Filled], dir
             *(f"- {note}" for note in (*filled.table.notes, *notes(filled, described))),
             "",
         ]
+    if of_page := notes_of_page(tables):
+        lines += [*(f"- {note}" for note in of_page), ""]
     write_text(directory / f"{name}.md", "\n".join([*lines, "```", command, "```", ""]))
 
 
@@ -75,7 +77,7 @@ def markdown(filled: Filled) -> list[str]:
 
 
 def notes(filled: Filled, described: set[str] | None = None) -> list[str]:
-    """Return what a reader must know: how the nets were trained, which attacks, which versions, what is missing.
+    """Return what a reader must know of a table: how the nets were trained, which attacks, what is missing.
 
     `described` has the trainings that the page has described above; those of this table are added to it.
     """
@@ -84,7 +86,7 @@ def notes(filled: Filled, described: set[str] | None = None) -> list[str]:
     trainings = _trainings(filled.nets[filled.table.baseline] if filled.table.baseline else nets, study.scale)
     found = [each for each in trainings if each not in described]
     described |= set(trainings)
-    found += [*_seeds(filled), *_attacks(filled), *_cost(filled, nets)]
+    found += [*_seeds(filled), *_attacks(filled)]
     if filled.missing:
         found.append(f"Not measured: {len(filled.missing)} of the outcomes that the table needs.")
     return found
@@ -104,9 +106,7 @@ def _trainings(nets: Sequence[Net], scale: str) -> list[str]:
 
 def _seeds(filled: Filled) -> list[str]:
     most = max(len(nets) for nets in filled.nets.values())
-    if most == 1:
-        return ["Each net was trained once: the intervals do not cover another training."]
-    return [f"Rows of {most} seeds: the mean ± the distance to the farthest of them."] if most else []
+    return [f"Rows of {most} seeds: the mean ± the distance to the farthest of them."] if most > 1 else []
 
 
 def _attacks(filled: Filled) -> list[str]:
@@ -125,16 +125,22 @@ def _attacks(filled: Filled) -> list[str]:
         found.append(f"Budgets of attacks: {', '.join(f'`{text}`' for text in budgets)}.")
     old = {(name, version) for name, version in versions if version != wca_tf.parse_attack(name).version}
     found += [f"By version {version} of `{name}`, which is not today's." for name, version in sorted(old)]
-    if study.scale == "tiny":
-        found.append("This scale only tests the code: its nets are hardly trained.")
     return found
 
 
-def _cost(filled: Filled, nets: Sequence[Net]) -> list[str]:
-    study = filled.study
+def notes_of_page(tables: Sequence[Filled]) -> list[str]:
+    """Return what a reader must know of all tables: how often each net was trained, how long, and where."""
+    study, found = tables[0].study, []
+    seeds = {len(nets) for filled in tables for nets in filled.nets.values() if nets}
+    if 1 in seeds:
+        which = "Each net" if seeds == {1} else "Each net of a row that names no seeds"
+        found.append(f"{which} was trained once: the intervals do not cover another training.")
+    if study.scale == "tiny":
+        found.append("This scale only tests the code: its nets are hardly trained.")
+    nets = dict.fromkeys(site.net for filled in tables for site in filled.sites)
     lines = {net.training(study.scale): line for net in nets if (line := study.evidence.training(net))}
-    if not lines:
-        return []
-    machines = sorted({line["machine"] for line in lines.values()})
-    training = duration(sum(line["seconds"] for line in lines.values()))
-    return [f"Nets: {len(lines)}, trained in {training}, with other work beside. Machine: {'; '.join(machines)}."]
+    if lines:
+        machines = "; ".join(sorted({line["machine"] for line in lines.values()}))
+        training = duration(sum(line["seconds"] for line in lines.values()))
+        found.append(f"Nets: {len(lines)}, trained in {training}, with other work beside. Machine: {machines}.")
+    return found
