@@ -22,7 +22,8 @@ from wca_tf.defences.smoothing.net import SmoothedNet
 from wca_tf.defences.wca.net import WCANet
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures import smoothing_votes
-from wca_tf.evaluation.measures.certificates import BOUNDS, CERTIFICATES_ALGORITHM, Head, radii_of
+from wca_tf.evaluation.measures.certificates import BOUNDS, CERTIFICATES_ALGORITHM, radii_of
+from wca_tf.evaluation.measures.certified_head import Head
 from wca_tf.evaluation.measures.registry import format_results
 from wca_tf.evaluation.measures.smoothing_votes import VOTES_ALGORITHM
 from wca_tf.evaluation.runner import evaluate, evaluate_model, load_evaluation_examples
@@ -195,10 +196,12 @@ def test_no_attack_on_images_goes_below_the_certificate(net_of, tmp_path, defenc
         assert row["certificate"]["value"] <= 0.5 + row["majority"]["value"] / 2
         if not model.noise:
             assert row["certificate"] == row["deterministic"] == row["known_draw"]
+        assert row["float32"] is None
     told = format_results(results)
-    assert "l2 radius 0.3" in told and "BELOW" not in told
+    assert "l2 radius 0.3" in told and "BELOW" not in told and "in float32" not in told
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Certificates" in page and "changes by 1 times" not in page
+    assert "which has no bound for this net, is not subtracted" in page
     card = (tmp_path / "report" / "model_card.md").read_text()
     assert "certified" in card and "Nothing here is a certificate" not in card
 
@@ -356,7 +359,7 @@ def test_logits_are_computed_with_all_bits_of_float32():
     examples = Examples(np.zeros((3, 2, 2, 1), np.uint8), np.zeros(3, np.int64), ("a", "b", "c", "d"))
     target = GaussianLogitsTarget(features, tf.identity, scale)
     seen.clear()
-    Head.of(target, model, examples, 2)
+    Head.of(target, model, examples, 2, 0.1)
     assert seen == [False, False, False] and enabled()
 
 

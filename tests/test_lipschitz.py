@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from wca_tf.core.errors import InputError
 from wca_tf.nets.backbones import build_backbone
-from wca_tf.nets.lipschitz import lipschitz_constant
+from wca_tf.nets.lipschitz import constant_of_layer, lipschitz_constant
 from wca_tf.nets.lipschitz_layers import AOLConvolution, AOLDense, CentreOrthogonal, MaxMin, SpaceToDepth
+from wca_tf.nets.orthogonal_layers import OrthogonalDense
 
 
 def matrix_of(layer, shape):
@@ -167,6 +168,23 @@ def test_the_constant_of_a_chain_is_the_product():
 def test_a_layer_without_a_known_constant_is_refused(layer):
     with pytest.raises(InputError, match="known Lipschitz constant"):
         lipschitz_constant(chain(layer))
+
+
+def test_an_operation_is_refused_as_a_layer_without_a_known_constant():
+    images = keras.Input((4, 4, 2))
+    net = keras.Model(images, keras.layers.Flatten()(images - 0.5))
+    with pytest.raises(InputError, match="known Lipschitz constant, received .*, a Subtract"):
+        lipschitz_constant(net)
+
+
+@pytest.mark.parametrize("layer", [keras.layers.Dense, OrthogonalDense])
+def test_weights_that_are_missing_or_not_finite_are_refused_in_one_line(layer):
+    with pytest.raises(InputError, match="expected a layer that is built"):
+        constant_of_layer(layer(3))
+    net = keras.Sequential([keras.Input((2,)), layer(3)])
+    net.layers[0].kernel.assign(np.full((2, 3), np.nan))
+    with pytest.raises(InputError, match="expected finite weights"):
+        lipschitz_constant(net)
 
 
 def test_a_model_of_a_class_of_its_own_is_refused():

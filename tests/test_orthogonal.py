@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from scipy import linalg
 from test_lipschitz import matrix_of
 
+import wca_tf
 from wca_tf.core.errors import InputError
+from wca_tf.defences.se_snn.net import SESNNNet
+from wca_tf.defences.wca.net import WCANet
+from wca_tf.evaluation.measures.certified_head import Head
 from wca_tf.nets.backbones import build_backbone
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.inference_copy import inference_copy
@@ -103,9 +107,11 @@ def test_the_polar_factor_is_that_of_the_singular_value_decomposition(shape, siz
 
 def test_matrices_without_full_rank_keep_a_norm_of_one_at_most():
     one = random(6, 1) @ random(1, 4, seed=1)
-    for matrix in (np.zeros((6, 4), np.float32), one, 1e20 * one):
+    left, _, right = np.linalg.svd(one)
+    for matrix, expected in ((0 * one, 0.0), (one, 1.0), (np.float32(1e20) * one, 1.0)):
         factor = polar_factor(matrix).numpy()
-        assert np.isfinite(factor).all() and np.linalg.norm(factor, 2) <= 1 + ATOL
+        assert left[:, 0] @ factor @ right[0] == pytest.approx(expected, abs=1e-5)
+        assert np.linalg.norm(factor, 2) <= 1 + ATOL
 
 
 @pytest.mark.parametrize("optimizer", [keras.optimizers.Adam(0.1), keras.optimizers.SGD(3.0), OrthogonalMuon(0.2)])
@@ -150,6 +156,55 @@ def test_a_bias_counts_at_every_position_of_a_map():
     assert (found <= rounding_error(net, images)).all() and (found > rounding_error(net, 0 * images) / 20).all()
 
 
+def test_nets_whose_features_are_not_those_of_the_bottleneck_have_no_bound():
+    backbone = build_backbone("orthogonal_net:width=8:blocks=1", (8, 8, 1))
+    options = {"num_classes": 3, "feature_dim": 4, "lipschitz_bottleneck": "orthogonal"}
+    nets = [
+        WCANet(backbone, features="normalised", **options),
+        SESNNNet(backbone, entropy_weight=0.1, log_deviation=1.0, shift=5.0, **options),
+    ]
+    for net in nets:
+        net.build((None, 8, 8, 1))
+        for bound in (net.lipschitz, lambda net=net: net.rounding(IMAGES)):
+            with pytest.raises(InputError, match="known Lipschitz constant|Lipschitz"):
+                bound()
+
+
+def test_certificates_in_float32_subtract_the_rounding_of_features_and_logits(monkeypatch):
+    net, radius = toy_net(), 0.002
+    logits, weights = net.noise_free_logits(IMAGES).numpy().astype(np.float64), np.float64(net.class_weights)
+    labels, rows = logits.argmax(axis=1), np.arange(len(IMAGES))
+    asked = {"attacks": ["fgsm:norm=l2"], "epsilons": [f"l2:{radius}"], "certified_radii": str(radius)}
+    [row] = wca_tf.evaluate(net, IMAGES, labels, **asked)["certificates"]["rows"]
+    assert 0.5 < row["float32"]["value"] <= row["certificate"]["value"]
+
+    margins = logits[rows, labels, np.newaxis] - logits
+    lengths = np.linalg.norm(weights[labels, np.newaxis] - weights, axis=2)
+    others = np.arange(3) != labels[:, np.newaxis]
+    middle = np.median(np.where(others, margins, np.inf).min(axis=1))
+    examples = wca_tf.Examples(IMAGES, labels, ("a", "b", "c"))
+    for features, each in ((middle / 2, 0.0), (0.0, middle / 4)):
+        monkeypatch.setattr(BottleneckNet, "rounding", lambda self, images, far, e=features: np.full(len(images), e))
+        monkeypatch.setattr(BottleneckNet, "logit_rounding", lambda self, given, far, e=each: np.full(len(given), e))
+        proved = (margins > (radius * net.lipschitz() + 2 * features) * lengths + 4 * each) | ~others
+        found = Head.of(net.target(), net, examples, 10, radius).certified_in_float32(radius * net.lipschitz())
+        np.testing.assert_array_equal(found, proved.all(axis=1))
+        assert 0 < found.mean() < row["float32"]["value"]
+
+
+def test_the_rounding_of_logits_is_within_its_bound():
+    net = toy_net()
+    net.temperature = 0.3
+    net.classifier.bias.assign([5.0, -3.0, 0.1])
+    features = 20 * random(200, 4)
+    exact = (features @ np.float64(net.classifier.kernel) + np.float64(net.classifier.bias)) / 0.3
+    off = np.abs(net.logits_of(features).numpy() - exact).max(axis=1)
+    assert (off <= net.logit_rounding(features, np.zeros(200))).all() and off.max() > 1e-6
+    wider = net.logit_rounding(features, np.ones(200)) - net.logit_rounding(features, np.zeros(200))
+    longest = np.linalg.norm(np.float64(net.class_weights), axis=1).max()
+    np.testing.assert_allclose(wider, 7 * 2.0**-24 * longest, rtol=1e-5)
+
+
 @pytest.mark.parametrize("change", [{"pixel_std": (0.25,)}, {"maps": True}])
 def test_the_rounding_of_a_net_that_divides_or_averages_is_refused(change):
     layers = [keras.Input((4, 4, 1)), OrthogonalDense(4)]
@@ -182,6 +237,21 @@ def test_a_sum_that_starts_with_a_large_bias_is_within_the_bound():
     assert 1e-5 < np.linalg.norm(sums - exact) <= layer.rounding(inputs, np.zeros(1))[0]
 
 
+def test_errors_and_distances_grow_with_the_norms_of_the_layers_after_them():
+    """Each layer adds its own error: e ← K e + own, d ← K d + 2 own, with K = 3 and then 1/2."""
+    layers = [OrthogonalDense(2, use_bias=False) for _ in range(3)]
+    net = keras.Sequential([keras.Input((2,)), *layers])
+    norms = (3.0, 0.5, 2.0)
+    for layer, norm in zip(layers, norms, strict=True):
+        layer.kernel.assign(norm * np.eye(2))
+    inputs, distance, error = np.array([[3.0, 4.0]], np.float32), 100.0, 0.0
+    length, gamma = 5.0, 2 * 2.0**-24 / (1 - 2 * 2.0**-24)
+    for norm in norms:
+        own = gamma * norm * (length + distance)
+        length, distance, error = norm * length, norm * distance + 2 * own, norm * error + own
+    np.testing.assert_allclose(rounding_error(net, inputs, 100.0), error, rtol=1e-6)
+
+
 def test_a_net_in_a_net_has_the_bound_of_its_layers():
     inner = keras.Sequential([keras.Input((6,)), OrthogonalDense(4), MaxMin()])
     outer = keras.Sequential([keras.Input((6,)), inner])
@@ -190,8 +260,12 @@ def test_a_net_in_a_net_has_the_bound_of_its_layers():
 
 @pytest.mark.parametrize(
     ("layer", "told"),
-    [(AOLDense(4), "orthogonal layers"), (MaxMin(dtype="mixed_bfloat16"), "float32, received .* mixed_bfloat16")],
-    ids=["AOL", "bfloat16"],
+    [
+        (AOLDense(4), "orthogonal layers"),
+        (MaxMin(dtype="mixed_bfloat16"), "float32, received .* mixed_bfloat16"),
+        (OrthogonalDense(4, dtype="float64"), "received .* in float64"),
+    ],
+    ids=["AOL", "bfloat16", "float64"],
 )
 def test_the_rounding_of_other_layers_is_not_known(layer, told):
     net = keras.Sequential([keras.Input((6,)), layer])
@@ -282,7 +356,7 @@ def test_weights_that_are_not_orthogonal_are_adams_alone():
 
 def test_a_net_without_orthogonal_weights_and_options_of_all_weights_are_refused():
     net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    with pytest.raises(InputError, match="has none"):
+    with pytest.raises(InputError, match="received none"):
         OrthogonalMuon().build(net.trainable_variables)
     for option in ({"clipnorm": 1.0}, {"use_ema": True}, {"gradient_accumulation_steps": 2}, {"weight_decay": 0.1}):
         with pytest.raises(InputError, match=f"without {next(iter(option))}"):

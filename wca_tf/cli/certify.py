@@ -7,7 +7,8 @@ It certifies nets whose features have a Lipschitz constant: --backbone=orthogona
 --optimizer=orthogonal_muon) or lipschitz_cnn, and --defence=none or wca. Of
 --defence=smoothing it certifies the majority vote, on 20 images: give --num_examples=20 --attacks=pgd:norm=l2 there.
 Radii are in l2, for images in [0, 1]; linf:0.01 is one in l∞. The certificate is a lower bound of the expected accuracy
-of a single answer, and the attacks give an upper bound.
+of a single answer, in exact arithmetic, and the attacks give an upper bound. For orthogonal_net without noise there is
+also what holds in float32, whose rounding is bounded.
 """
 
 from absl import flags

@@ -6,12 +6,11 @@ other class j of the label y, and m_j = mu_y − mu_j is its noise-free margin. 
 
 C1 (`known_draw_certificate`) holds even when the attacker sees the draw. C2 (`gaussian_shift_certificate`) holds for an
 attacker who does not see it. The bounds are exact up to the error of the orthant probability, a 95 % half-width that is
-subtracted, and up to the rounding of the net's own float32.
+subtracted, and up to the rounding of the net's own float32, which `deterministic_certificate` takes as `logit_error`
+and as a larger `change`.
 """
 
 from __future__ import annotations
-
-import math
 
 from wca_tf.core.errors import InputError
 from wca_tf.core.lazily import np, scipy
@@ -23,21 +22,28 @@ from wca_tf.gaussian.probability import SINGULAR, probability_correct
 _ROUNDING = 1e-12
 
 
-def deterministic_certificate(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
+def deterministic_certificate(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    change: float | np.ndarray,
+    logit_error: float | np.ndarray = 0.0,
+) -> np.ndarray:
     """Return [B], whether no attack changes the answer of the net without noise: m_j > ‖a_j‖ κ r for all j ≠ y.
 
     Args:
         logits: mu [B, C], without noise.
         labels: y [B], whole numbers in [0, C).
         weights: W [C, D].
-        change: κ r, the largest change of the features in l2, 0 or more.
+        change: κ r, the largest change of the features in l2, 0 or more; a number, or [B].
+        logit_error: how far rounding moves a logit at most, at the image and at the attacked one; a number, or [B].
 
     Raises:
         InputError: a change below 0 or not finite.
     """
     raised = _raised(logits, labels, weights, change)
     rows = np.arange(len(raised))
-    label = raised[rows, labels].copy()
+    label = raised[rows, labels] - 4 * logit_error  # of two logits, at two images
     raised[rows, labels] = -np.inf
     return label > raised.max(axis=1)
 
@@ -156,12 +162,12 @@ def _distances(rows: np.ndarray) -> np.ndarray:
     return distances
 
 
-def _raised(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float) -> np.ndarray:
+def _raised(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, change: float | np.ndarray) -> np.ndarray:
     """Return the logits [B, C], those of j ≠ y raised by ‖a_j‖ κ r, the most that an attack gains on the label."""
     _check(change)
-    return np.asarray(logits, np.float64) + change * _distances(weights)[np.asarray(labels)]
+    return np.asarray(logits, np.float64) + np.reshape(change, [-1, 1]) * _distances(weights)[np.asarray(labels)]
 
 
-def _check(change: float) -> None:
-    if not 0 <= change < math.inf:
+def _check(change: float | np.ndarray) -> None:
+    if not (np.greater_equal(change, 0) & np.isfinite(change)).all():
         raise InputError(f"expected a change of the features of 0 or more, received {change}")

@@ -14,7 +14,7 @@ from wca_tf.nets.classifier import StochasticClassifier
 from wca_tf.nets.gaussian_head import bottleneck_of, check_feature_dim
 from wca_tf.nets.lipschitz import Rounded, constant_of_layer, lipschitz_constant
 from wca_tf.nets.noise import noise_layers_of
-from wca_tf.nets.orthogonal_layers import HALF_STEP, l2_norms
+from wca_tf.nets.orthogonal_layers import HALF_STEP, l2_norms, relative_rounding
 from wca_tf.nets.targets import GaussianLogitsTarget
 
 
@@ -176,6 +176,7 @@ class BottleneckNet(StochasticClassifier):
             InputError: another net; a `pixel_std` other than 1; features that are averaged over positions; other images
                 or distances.
         """
+        _ = self.bottleneck_lipschitz()  # a net whose features are not the bottleneck's has none
         if set(self.pixel_std) != {1.0} or len(self.backbone.output_shape) != 2:
             raise InputError(
                 "expected pixel_std 1 and a backbone that ends in Flatten, to bound the rounding; received pixel_std "
@@ -185,6 +186,19 @@ class BottleneckNet(StochasticClassifier):
         normalised = np.asarray(self.normalised(images))
         error = HALF_STEP * (l2_norms(normalised) / (1 - HALF_STEP) + distance)  # of the subtraction of the mean
         return given.moved(normalised, 1.0, error).after_model(self.backbone).after(self.bottleneck).error
+
+    def logit_rounding(self, features: np.ndarray, distance: np.ndarray) -> np.ndarray:
+        """Return a bound [N] of what float32 adds to each logit, given its features.
+
+        A logit is a sum of D products and a bias, over T, and `class_weights` is rounded too.
+
+        Args:
+            features: [N, D].
+            distance: [N]; the bound holds for all features within this l2 distance of them.
+        """
+        weight, bias = l2_norms(self.class_weights).max(), np.abs(np.asarray(self.classifier.bias, np.float64)).max()
+        sums = weight * (l2_norms(features) + distance) + bias / self.temperature
+        return relative_rounding(self.feature_dim + 3) * sums
 
     def bottleneck_lipschitz(self) -> float:
         """Return a Lipschitz constant of f from the backbone's features; raise InputError where none is known."""

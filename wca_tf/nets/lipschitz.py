@@ -12,14 +12,12 @@ from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
 from wca_tf.core.keras_graph import call_behind, is_called_once, is_plain_model
 from wca_tf.nets.lipschitz_layers import MaxMin, SpaceToDepth
-from wca_tf.nets.orthogonal_layers import CircularShift, OrthogonalDense
+from wca_tf.nets.orthogonal_layers import CircularShift, OrthogonalDense, largest_singular_value
 
 _ONE_TO_ONE = (keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Permute)
 # Layers that only move or compare numbers.
 _EXACT = (*_ONE_TO_ONE, MaxMin, SpaceToDepth, CircularShift)
 _ACTIVATIONS = (keras.activations.linear, keras.activations.relu, keras.activations.tanh, keras.activations.sigmoid)
-# A norm that is computed from weights is larger than the true one by this at least, in place of its rounding.
-_ROUNDING = 1e-6
 _PRECISIONS = ("float32", "float64")
 
 
@@ -101,8 +99,11 @@ class Rounded:
         constant = constant_of_layer(layer)
         if type(layer) in _EXACT:
             return dataclasses.replace(self, numbers=np.asarray(layer(self.numbers)))
-        if type(layer) is not OrthogonalDense:
-            raise InputError(f"expected orthogonal layers, to bound their rounding; received {layer.name}")
+        if type(layer) is not OrthogonalDense or layer.compute_dtype != "float32":
+            raise InputError(
+                f"expected orthogonal layers in float32, to bound their rounding; received {layer.name} in "
+                f"{layer.compute_dtype}"
+            )
         return self.moved(np.asarray(layer(self.numbers)), constant, layer.rounding(self.numbers, self.distance))
 
     def moved(self, numbers: np.ndarray, constant: float, error: np.ndarray) -> "Rounded":
@@ -133,6 +134,8 @@ def constant_of_layer(layer: Any) -> float:
     """Return a Lipschitz constant of a built layer; raise InputError where none is known."""
     if isinstance(layer, keras.Model):
         return lipschitz_constant(layer)
+    if not isinstance(layer, keras.layers.Layer):  # an operation, such as x - 0.5
+        raise _unknown(layer)
     if layer.compute_dtype not in _PRECISIONS or isinstance(
         layer.dtype_policy, keras.dtype_policies.QuantizedDTypePolicy
     ):
@@ -145,11 +148,15 @@ def constant_of_layer(layer: Any) -> float:
     bound = _BOUNDS.get(type(layer))
     found = bound(layer) if bound and getattr(layer, "data_format", "channels_last") == "channels_last" else None
     if found is None:
-        raise InputError(
-            f"expected layers with a known Lipschitz constant, received {layer.name}, a {type(layer).__name__}: "
-            "use those of wca_tf.nets.orthogonal_layers and lipschitz_layers, average pooling or Flatten"
-        )
+        raise _unknown(layer)
     return found
+
+
+def _unknown(layer: Any) -> InputError:
+    return InputError(
+        f"expected layers with a known Lipschitz constant, received {layer.name}, a {type(layer).__name__}: "
+        "use those of wca_tf.nets.orthogonal_layers and lipschitz_layers, average pooling or Flatten"
+    )
 
 
 def _of_relu(layer: keras.layers.ReLU) -> float | None:
@@ -159,9 +166,7 @@ def _of_relu(layer: keras.layers.ReLU) -> float | None:
 
 def _of_dense(layer: keras.layers.Dense) -> float | None:
     """Return the largest singular value of the kernel; `None` for an activation that is not known."""
-    if layer.activation not in _ACTIVATIONS or not layer.built:
-        return None
-    return (1 + _ROUNDING) * float(np.linalg.norm(np.asarray(layer.kernel, np.float64), 2))
+    return largest_singular_value(layer) if layer.activation in _ACTIVATIONS else None
 
 
 def _of_average_pooling(layer: keras.layers.AveragePooling2D) -> float | None:

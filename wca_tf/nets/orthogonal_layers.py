@@ -48,7 +48,9 @@ def polar_factor(matrix: tf.Tensor) -> tf.Tensor:
         return stepped(tall, tf.matmul(tall, tall, transpose_a=True))
 
     def scaled() -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.math.divide_no_nan(tall, tf.sqrt(largest_sum(gram))), tf.constant(np.inf, tall.dtype)
+        small = tf.math.divide_no_nan(tall, tf.reduce_max(tf.abs(tall)))  # whose squares do not overflow
+        norm = tf.sqrt(largest_sum(tf.matmul(small, small, transpose_a=True)))
+        return tf.math.divide_no_nan(small, norm), tf.constant(np.inf, tall.dtype)
 
     gram = tf.matmul(tall, tall, transpose_a=True)
     start = tf.cond(largest_sum(gram - identity) < 0.5, lambda: stepped(tall, gram), scaled)
@@ -83,26 +85,50 @@ class OrthogonalDense(keras.layers.Dense):
 
     @property
     def lipschitz_constant(self) -> float:
-        """The largest singular value of the kernel that the layer multiplies by, measured in float64."""
-        return (1 + _SVD_ERROR) * float(np.linalg.norm(np.asarray(self.kernel, np.float64), 2))
+        """The largest singular value of the kernel that the layer multiplies by, measured in float64.
+
+        Raises:
+            InputError: a layer that is not built, or whose weights are NaN or Inf.
+        """
+        return largest_singular_value(self)
 
     def rounding(self, inputs: np.ndarray, distance: np.ndarray) -> np.ndarray:
         """Return a bound [N], in l2, of what float32 adds to the exact outputs, near inputs [N, ..., I].
 
         It holds for all inputs in float32 that are not further than `distance` [N], 0 or more, from these, in l2. A sum
         of n products and a bias has an error of γ (Σ |w x| + |b|) at most, whatever its order and unless a number
-        underflows, with γ = (n + 1) u / (1 − (n + 1) u) and u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical
-        Algorithms, section 3.1).
+        underflows, with γ that of n + 1 operations.
         """
         kernel = np.abs(np.asarray(self.kernel))
-        summands = len(kernel) + self.use_bias
-        gamma = summands * HALF_STEP / (1 - summands * HALF_STEP)
+        norm = np.sqrt(np.prod([np.sum(kernel, axis, np.float64).max() for axis in (0, 1)]))  # of |W|, at most
+        gamma = relative_rounding(len(kernel) + self.use_bias)
         # The sum of |w x| is of float32 too: its own error is relative, for all its parts are positive.
         sums = (1 + 2 * gamma) * np.asarray(tf.tensordot(tf.abs(inputs), kernel, 1), np.float64)
         if self.use_bias:
             sums = sums + np.abs(np.asarray(self.bias, np.float64))
-        norm = (1 + _SVD_ERROR) * float(np.linalg.norm(np.float64(kernel), 2))
         return gamma * (l2_norms(sums) + norm * distance)
+
+
+def largest_singular_value(layer: keras.layers.Dense) -> float:
+    """Return a bound on the largest singular value of a layer's kernel, as near as float64 can tell.
+
+    Raises:
+        InputError: a layer that is not built, or whose weights are NaN or Inf.
+    """
+    if not layer.built:
+        raise InputError(f"expected a layer that is built, received {layer.name}: call its net on an image first")
+    kernel = np.asarray(layer.kernel, np.float64)
+    if not np.isfinite(kernel).all():
+        raise InputError(f"expected finite weights of {layer.name}, received NaN or Inf")
+    return (1 + _SVD_ERROR) * float(np.linalg.norm(kernel, 2))
+
+
+def relative_rounding(operations: int) -> float:
+    """Return γ = n u / (1 − n u), the relative error of n operations in float32 at most, where u = 2⁻²⁴.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, section 3.1.
+    """
+    return operations * HALF_STEP / (1 - operations * HALF_STEP)
 
 
 def l2_norms(rows: np.ndarray) -> np.ndarray:

@@ -55,7 +55,7 @@ class TrainConfig(DataConfig):
     optimizer: str = flag(
         "adam",
         "adam (paper); nesterov: gradient descent with momentum 0.9; orthogonal_muon: for --backbone=orthogonal_net, "
-        "at 0.03; orthogonal_nesterov: the same without Muon's sign, at about 0.003",
+        "at 0.03; orthogonal_nesterov: the same without Muon's sign",
         ("adam", "nesterov", "orthogonal_muon", "orthogonal_nesterov"),
     )
     others_learning_rate: float = flag(

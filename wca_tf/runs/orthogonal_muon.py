@@ -60,7 +60,7 @@ class OrthogonalMuon(keras.optimizers.Optimizer):
             return
         orthogonal = [variable for variable in variables if is_orthogonal(variable)]
         if not orthogonal:
-            raise InputError("expected a net with orthogonal weights (OrthogonalDense) for OrthogonalMuon; it has none")
+            raise InputError("expected orthogonal weights (OrthogonalDense) to train by OrthogonalMuon, received none")
         super().build(orthogonal)
         self.momenta = self.add_optimizer_variables(orthogonal, "momentum")
         self.others.build([variable for variable in variables if not is_orthogonal(variable)])

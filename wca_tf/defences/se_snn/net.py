@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from wca_tf.core.errors import InputError
 from wca_tf.distribution.replicas import first_row, num_replicas
 from wca_tf.nets.bottleneck_net import BottleneckNet
 from wca_tf.nets.loss_terms import Ratio
@@ -62,6 +63,9 @@ class SESNNNet(BottleneckNet):
         pooled = self.pooled(normalised, training)
         deviation = tf.nn.softplus(self.deviation(pooled) - self.shift)
         return tf.concat([self.bottleneck(pooled), deviation], axis=1)
+
+    def bottleneck_lipschitz(self) -> float:
+        raise InputError("expected features with a known Lipschitz constant, received those of SE-SNN, which have σ(x)")
 
     def noise_free_logits(self, images: tf.Tensor) -> tf.Tensor:
         return self._mean_logits(self.features(images))

@@ -1,24 +1,21 @@
 """Certificates of a net: `certificates` of results.json. What no attack within a radius can do, beside the attacks.
 
 For a net with Gaussian noise before its linear head and Lipschitz features, P(correct) is bounded from below by
-`gaussian.certificates`. Without noise it is the deterministic certificate. A net whose noise is on its images alone is
-certified by `smoothing_votes`.
+`gaussian.certificates`. Without noise it is the deterministic certificate. These hold in exact arithmetic; where the
+rounding of float32 has a bound, "float32" is the certificate that subtracts it. A net whose noise is on its images
+alone is certified by `smoothing_votes`.
 """
 
 import dataclasses
-import functools
 import time
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from wca_tf.attacks.radii import Radius, parse_radii
-from wca_tf.core.arithmetic import tensor_float_32
 from wca_tf.core.errors import InputError
-from wca_tf.data.batches import to_float
-from wca_tf.data.examples import Examples
 from wca_tf.evaluation.config import EvaluateConfig
+from wca_tf.evaluation.measures.certified_head import Head
 from wca_tf.evaluation.measures.measure import Context, Measure
 from wca_tf.evaluation.measures.smoothing_votes import draws_of, smoothing_rows
 from wca_tf.evaluation.outcomes import Outcome
@@ -26,19 +23,12 @@ from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
 from wca_tf.evaluation.report.sections import NORM_NAMES, Panel, ReportSection
 from wca_tf.evaluation.worst_case import least_probability
-from wca_tf.gaussian.certificates import (
-    deterministic_certificate,
-    gaussian_shift_certificate,
-    known_draw_certificate,
-    quantile_from_below,
-    union_certificate,
-)
 from wca_tf.gaussian.intervals import Number, mean_with_interval, percent
 from wca_tf.nets.headed_net import KnownNet
 from wca_tf.nets.judge import QUERIES, Judgement
 from wca_tf.nets.targets import GaussianLogitsTarget
 
-CERTIFICATES_ALGORITHM = 5  # increase it with every change of the numbers: stored results are made again
+CERTIFICATES_ALGORITHM = 6  # increase it with every change of the numbers: stored results are made again
 BOUNDS = {
     "known_draw": "C1: the attacker sees the draw",
     "gaussian_shift": "C2: the attacker does not see the draw",
@@ -47,6 +37,8 @@ BOUNDS = {
     "union": "union bound over the other classes (Theorem 1 before its last step)",
 }
 CURVES = ("known_draw", "gaussian_shift", "deterministic", "attacked")
+WITH_ROUNDING = "The part certified in float32 holds for the net as it computes: a bound on its rounding is subtracted."
+WITHOUT_ROUNDING = "The rounding of float32, which has no bound for this net, is not subtracted."
 
 
 class Certificates(Measure):
@@ -79,7 +71,8 @@ class Certificates(Measure):
             found = smoothing_rows(context, radii)
         else:
             target, step = _target_of(context), context.settings.batch_size
-            head = Head.of(target, context.model, context.examples, step)
+            furthest = max(radius.in_l2(context.examples.image_shape) for radius in radii)
+            head = Head.of(target, context.model, context.examples, step, furthest)
             found = {
                 "lipschitz": head.lipschitz,
                 "rows": [_row(head, context, radius) for radius in radii],
@@ -100,61 +93,15 @@ class Certificates(Measure):
         if "votes" in found:
             about = f"Randomised smoothing: {_format_votes(found)}."
         else:
+            rounded = any(row.get("float32") for row in found["rows"])
             about = (
                 f"The features change by {found['lipschitz']:.4g} times the l2 distance of two images at most. So no "
-                "attack within a radius lowers the accuracy of an answer below the certificate, up to the numerical "
-                "error that is subtracted (95 %). C1 holds for an attacker who sees the draw of the noise, C2 for one "
-                "who does not."
+                "attack within a radius lowers the accuracy of an answer below the certificate. It holds in exact "
+                "arithmetic, less the numerical error of P(correct), which is subtracted (95 %). "
+                f"{WITH_ROUNDING if rounded else WITHOUT_ROUNDING} C1 holds for an attacker who sees the draw of the "
+                "noise, C2 for one who does not."
             )
         return ReportSection("Certificates", [about, *rows], _panels(results), f"{about} {' '.join(rows)}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Head:
-    """The numbers of a net that a certificate needs.
-
-    Attributes:
-        logits: mu [N, C], without noise, of the clean images.
-        labels: [N].
-        weights: W [C, D].
-        scale: A [C, R], zero without noise.
-        lipschitz: a Lipschitz constant of the features.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
-    scale: np.ndarray
-    lipschitz: float
-
-    @classmethod
-    @tensor_float_32(on=False)
-    def of(cls, target: GaussianLogitsTarget, model: KnownNet, examples: Examples, step: int) -> "Head":
-        """Return the head of a net that a target judges, and the logits of all images, `step` images at a time."""
-        logits = [
-            target.noise_free_logits(target.features(to_float(tf.constant(examples.images[start : start + step]))))
-            for start in range(0, len(examples), step)
-        ]
-        scale, weights = (np.asarray(value, np.float64) for value in (target.logit_scale, model.class_weights))
-        stacked = np.concatenate([part.numpy() for part in logits]).astype(np.float64)
-        return cls(stacked, np.asarray(examples.labels), weights, scale, model.lipschitz())
-
-    @functools.cached_property
-    def quantiles(self) -> np.ndarray:
-        """Φ⁻¹(P(correct)) from below, [N]."""
-        return quantile_from_below(self.logits, self.labels, self.scale)
-
-    def bounds(self, change: float) -> dict[str, np.ndarray]:
-        """Return each of `BOUNDS`, [N], for attacks that change the features by `change` at most."""
-        common, noisy = (self.logits, self.labels, self.weights), (self.scale, change)
-        quantiles = self.quantiles if self.scale.any() else None
-        found = {
-            "known_draw": known_draw_certificate(*common, *noisy),
-            "gaussian_shift": gaussian_shift_certificate(*common, *noisy, quantiles),
-            "deterministic": deterministic_certificate(*common, change).astype(np.float64),
-            "union": union_certificate(*common, *noisy),
-        }
-        return {**found, "certificate": np.maximum(found["known_draw"], found["gaussian_shift"])}
 
 
 def _target_of(context: Context) -> GaussianLogitsTarget:
@@ -181,13 +128,15 @@ def radii_of(config: EvaluateConfig) -> list[Radius]:
 
 def _row(head: Head, context: Context, radius: Radius) -> dict[str, Any]:
     """Return the numbers of a radius, each with its interval for the choice of images."""
-    bounds = head.bounds(head.lipschitz * radius.in_l2(context.examples.image_shape))
+    change = head.lipschitz * radius.in_l2(context.examples.image_shape)
+    bounds, in_float32 = head.bounds(change), head.certified_in_float32(change)
     attacked = attacked_within(context.outcomes, radius)
     below = bounds["certificate"] > attacked.probability_correct + attacked.probability_error + 1e-4 if attacked else []
     return {
         "norm": radius.norm,
         "radius": radius.epsilon,
         **{name: mean_with_interval(values) for name, values in bounds.items()},
+        "float32": None if in_float32 is None else mean_with_interval(in_float32),
         "n_query": {name: {str(n): mean_with_interval(p**n) for n in QUERIES} for name, p in bounds.items()},
         "majority": mean_with_interval(bounds["certificate"] > 0.5),
         "attacked": attacked.n_query_accuracy(1) if attacked else None,
@@ -235,6 +184,8 @@ def _format_row(row: dict[str, Any]) -> str:
     if "vote" in row:
         return f"  {at}: {percent(row['vote'])} certified by the vote; abstained on {percent(row['abstained'])}"
     names = {"certificate": "certified", "deterministic": "without noise", "attacked": "left by the attacks"}
+    if row.get("float32"):
+        names = {"certificate": "certified", "float32": "certified in float32", "attacked": "left by the attacks"}
     numbers = ", ".join(f"{percent(row[key])} {name}" if row[key] else "not attacked" for key, name in names.items())
     nothing = "; nothing is proved at this radius" if not row["certificate"]["value"] else ""
     wrong = f"; {row['violations']} images are BELOW their certificate: the Lipschitz constant is wrong"
