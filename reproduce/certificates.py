@@ -95,7 +95,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
             ],
             [_draw_deviations(dataset)],
         ),
-        _votes(dataset, scale),
+        votes(dataset, scale),
     )
 
 
@@ -124,6 +124,30 @@ def certified(site: Site) -> Cell:
     return Cell.of(row_at(site, str(site.radius))["certificate"])
 
 
+def in_float32(site: Site) -> Cell:
+    """Return the certified accuracy at the row's radius with the rounding of float32 subtracted."""
+    found = row_at(site, str(site.radius)).get("float32")
+    if found is None:
+        raise Missing(f"certificates in float32 of {site.net.name(site.study.scale)} at {site.radius}")
+    return Cell.of(found)
+
+
+def left(site: Site) -> Cell:
+    """Return what attacks leave at the row's radius.
+
+    Raises:
+        InputError: an image is below its certificate.
+    """
+    return _left_at(site, str(site.radius))
+
+
+def _left_at(site: Site, radius: str) -> Cell:
+    row = row_at(site, radius)
+    if row["violations"]:
+        raise wca_tf.InputError(f"expected no attack below a certificate, received {row['violations']} images below it")
+    return Cell.of(row["attacked"]) if row["attacked"] else Cell()
+
+
 def _radius_of(site: Site) -> str:
     """Return the radius that the row's label ends in."""
     norm, number = site.label.rsplit(", ", 1)[1].split(" ")
@@ -143,12 +167,7 @@ def _left(attacks: tuple[str, ...], radius: str, certified: str) -> Reading:
     def cell(site: Site) -> Cell:
         if _radius_of(site) != radius:
             return Cell(text="–")
-        row = row_at(site, radius)
-        if row["violations"]:
-            raise wca_tf.InputError(
-                f"expected no attack below a certificate, received {row['violations']} images below it"
-            )
-        return Cell.of(row["attacked"]) if row["attacked"] else Cell()
+        return _left_at(site, radius)
 
     return Reading(f"left at {_shown(radius)}", cell, attacks, radius=radius, certified=certified)
 
@@ -160,7 +179,7 @@ def _adds(site: Site) -> Cell:
     return Cell.of(own["adds"][_radius_of(site)], signed=True)
 
 
-def _votes(dataset: str, scale: str) -> Table:
+def votes(dataset: str, scale: str) -> Table:
     """Declare randomised smoothing's vote (Cohen et al., 2019)."""
     radii, net = RADII[dataset], Net(dataset, "certified_smoothing")
     rows = [

@@ -102,6 +102,7 @@ _ORTHOGONAL |= {"validation_split": 0.0, "epochs": 100}
 # Two hours of CIFAR-10 on two cores. A step in bfloat16 takes less time than one in float32.
 _ORTHOGONAL_LONG: Changes = {**_ORTHOGONAL, "backbone": "orthogonal_net:width=96", "augmentation": "translate_flip"}
 _ORTHOGONAL_LONG |= {"epochs": 116, "precision": "mixed_bfloat16", "margin_radius": 0.2}
+_ORTHOGONAL_HOURS: Changes = {**_ORTHOGONAL_LONG, "learning_rate": 0.01, "epochs": 180}
 # Twenty minutes.
 _ORTHOGONAL_MINUTES: Changes = {**_ORTHOGONAL_LONG, "backbone": "orthogonal_net", "epochs": 50}
 _CONSTRAINT = "wca:regularizer=constraint"
@@ -128,6 +129,7 @@ OWN_RECIPES: dict[str, Changes] = {
     "certified_anisotropic": {**_LIPSCHITZ, "defence": _CONSTRAINT},
     "orthogonal_none": {**_ORTHOGONAL, "defence": "none"},
     "orthogonal_long": {**_ORTHOGONAL_LONG, "defence": "none"},
+    "orthogonal_hours": {**_ORTHOGONAL_HOURS, "defence": "none"},
     "orthogonal_minutes": {**_ORTHOGONAL_MINUTES, "defence": "none"},
     "orthogonal_far": {**_ORTHOGONAL, "defence": "none"},
     "orthogonal_isotropic": {**_ORTHOGONAL, "defence": f"{_CONSTRAINT}:covariance=isotropic"},
@@ -291,7 +293,7 @@ def _tiny(dataset: str, variant: str) -> Changes:
 def _small(dataset: str, variant: str) -> Changes:
     """Return the changes for hours on 2 cores: fewer epochs, and a learning rate for them."""
     family, given = variant.split("_")[0], VARIANTS[variant]
-    if variant in ("orthogonal_long", "orthogonal_minutes"):
+    if variant in ("orthogonal_long", "orthogonal_hours", "orthogonal_minutes"):
         return {}
     if family == "orthogonal":
         epochs = 3 if variant.endswith("isotropic") else 12

@@ -15,6 +15,7 @@ from reproduce.charts import STYLE
 from reproduce.engine import duration
 from reproduce.evidence import write_text
 from reproduce.nets import Net, papers_settings
+from reproduce.study import Study
 from reproduce.tables import Cell, Filled
 from wca_tf import TrainConfig
 
@@ -22,7 +23,7 @@ LEGEND = "Accuracy in %, ± the longer side of the 95 % interval."
 # What a reader must know of a training where it is not that of configs/, which have the paper's settings.
 FLAGS = (
     *("epochs", "optimizer", "learning_rate", "learning_rate_schedule", "batch_size", "backbone"),
-    *("augmentation", "max_train_examples", "margin_radius", "temperature"),
+    *("augmentation", "max_train_examples", "validation_split", "margin_radius", "temperature", "precision"),
 )
 
 
@@ -83,7 +84,7 @@ def notes(filled: Filled, described: set[str] | None = None) -> list[str]:
     """
     study, described = filled.study, set() if described is None else described
     nets = list(dict.fromkeys(site.net for site in filled.sites))
-    trainings = _trainings(filled.nets[filled.table.baseline] if filled.table.baseline else nets, study.scale)
+    trainings = _trainings(filled.nets[filled.table.baseline] if filled.table.baseline else nets, study)
     found = [each for each in trainings if each not in described]
     described |= set(trainings)
     found += [*_seeds(filled), *_attacks(filled)]
@@ -92,11 +93,12 @@ def notes(filled: Filled, described: set[str] | None = None) -> list[str]:
     return found
 
 
-def _trainings(nets: Sequence[Net], scale: str) -> list[str]:
+def _trainings(nets: Sequence[Net], study: Study) -> list[str]:
     """Return how the settings differ from those of configs/, for groups of nets that are alike."""
     alike: dict[str, list[str]] = {}
     for net in nets:
-        given = dataclasses.asdict(TrainConfig()) | net.config(scale)
+        line = study.evidence.training(net)  # the precision is that of the machine that trained
+        given = dataclasses.asdict(TrainConfig()) | (line["config"] if line else net.config(study.scale))
         files = dataclasses.asdict(TrainConfig()) | papers_settings(net.dataset, net.variant)
         differs = [f"--{flag}={given[flag]}" for flag in FLAGS if given[flag] != files[flag]]
         words = f"configs/, but with `{' '.join(differs)}`" if differs else "configs/"
