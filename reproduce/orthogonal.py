@@ -186,11 +186,11 @@ def _draw(sets: Sequence[str], scale: str) -> Any:
         curves(axes[0], trainings, TITLES[sets[0]], "CPU minutes of training")
         axes[0].set_xscale("log")
         plain_numbers(axes[0].xaxis)
-        axes[0].legend(loc="lower right", frameon=False, fontsize="small")
+        axes[0].legend(loc="upper left", frameon=False, fontsize="small")
         shown = {
             label: line for axis in axes[1:] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
         }
-        figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, frameon=False)
+        figure.legend(shown.values(), shown, loc="outside lower center", ncols=7, frameon=False)
         return figure
 
     return draw
