@@ -95,7 +95,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
             ],
             [_draw_deviations(dataset)],
         ),
-        votes(dataset, scale),
+        _votes(dataset, scale),
     )
 
 
@@ -179,7 +179,7 @@ def _adds(site: Site) -> Cell:
     return Cell.of(own["adds"][_radius_of(site)], signed=True)
 
 
-def votes(dataset: str, scale: str) -> Table:
+def _votes(dataset: str, scale: str) -> Table:
     """Declare randomised smoothing's vote (Cohen et al., 2019)."""
     radii, net = RADII[dataset], Net(dataset, "certified_smoothing")
     rows = [

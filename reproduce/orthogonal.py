@@ -1,4 +1,4 @@
-"""Certificates of nets with orthogonal layers: by radius, along the training, of three seeds; and the figure."""
+"""Certificates of nets with orthogonal layers: by radius, along the training, on training images; and the figure."""
 
 from __future__ import annotations
 
@@ -129,18 +129,13 @@ def _on_training_images(dataset: str, scale: str) -> Table:
 
     return Table(
         f"On training images: {TITLES[dataset]}, {at.replace(':', ' ')}",
-        [Row(label, (_last(net, scale),), radius=at) for label, net in trained_longest(dataset, scale).items()],
+        [Row(label, (net,), radius=at) for label, net in trained_longest(dataset, scale).items()],
         [
             Reading("certified", certified, (ANY,), part="certified_all", certified=at),
             Reading("training images", trained_on, trains_only=True),
         ],
         notes=["Training images: 10,000, without augmentation.", *([LIMITS] if dataset == "cifar10" else [])],
     )
-
-
-def _last(net: Net, scale: str) -> Net:
-    """Return the net at its last epoch, as the evidence along its training names it."""
-    return dataclasses.replace(net, epoch=net.config(scale)["epochs"]) if net.epochs_kept else net
 
 
 def measure(study: Study, dataset: str) -> None:
@@ -152,8 +147,8 @@ def measure(study: Study, dataset: str) -> None:
     for each in SETS if dataset == "cifar10" else (dataset,):
         if each in CHOSEN_AT:
             measure_choices(study, each, CHOSEN_AT[each])
+    at = RADII[dataset][0]
     for net in trained_longest(dataset, study.scale).values():
-        net, at = _last(net, study.scale), RADII[dataset][0]
         study.engine.provide([Need(net)])
         if study.evidence.own(TRAINED_ON, net) is None and (directory := study.engine.trained(net)) is not None:
             [share, *_] = Bounds.of(study, directory, "train").with_deviation(0.0, at)

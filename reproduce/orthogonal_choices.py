@@ -123,9 +123,7 @@ def by_choice(dataset: str, scale: str, radii: Sequence[str]) -> Table:
         f"Settings by validation images: {TITLES[dataset]}, {EPOCHS[scale]} epochs",
         [Row(label, (net,)) for label, net in nets.items()],
         [Reading("CPU minutes", lambda site: Cell(text=f"{cpu_seconds(site) / 60:.1f}"), trains_only=True), *columns],
-        notes=[
-            *(HOW_CHOSEN if dataset != "mnist" else ()),  # which stands above
-        ],
+        notes=HOW_CHOSEN if dataset != "mnist" else (),  # which stands above
         baseline=next(iter(nets)),
     )
 

@@ -40,19 +40,19 @@ def along_of(dataset: str, scale: str) -> dict[str, Net]:
         short = _kept(short.but(augmentation="flip"), scale)
         longest = _kept(Net(dataset, "orthogonal_hours"), scale)
         nets = [_kept(aol, scale), short, Net(dataset, "orthogonal_minutes"), *nets, longest]
-    return {kind_of(net, scale): net for net in nets}
+    return {_kind(net, scale): net for net in nets}
 
 
 def trained_longest(dataset: str, scale: str) -> dict[str, Net]:
-    """Return the trainings that are judged on training images too, by label."""
-    of_page = along_of(dataset, scale)
+    """Return the nets, at their last epochs, that are judged on training images too, by label."""
     wanted = (
         ("orthogonal_minutes", "orthogonal_long", "orthogonal_hours") if dataset == "cifar10" else ("orthogonal_none",)
     )
-    return {label: net for label, net in of_page.items() if net.variant in wanted}
+    nets = {label: net for label, net in along_of(dataset, scale).items() if net.variant in wanted}
+    return {label: dataclasses.replace(net, epoch=(net.epochs_kept or (0,))[-1]) for label, net in nets.items()}
 
 
-def kind_of(net: Net, scale: str) -> str:
+def _kind(net: Net, scale: str) -> str:
     """Return the name of a training in the table and the figure, such as "orthogonal, width 96, 116 epochs"."""
     config = net.config(scale)
     _, _, options = config["backbone"].partition(":")

@@ -166,7 +166,7 @@ def test_nets_whose_features_are_not_those_of_the_bottleneck_have_no_bound():
     for net in nets:
         net.build((None, 8, 8, 1))
         for bound in (net.lipschitz, lambda net=net: net.rounding(IMAGES)):
-            with pytest.raises(InputError, match="known Lipschitz constant|Lipschitz"):
+            with pytest.raises(InputError, match="Lipschitz"):
                 bound()
 
 

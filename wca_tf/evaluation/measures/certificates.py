@@ -183,9 +183,9 @@ def _format_row(row: dict[str, Any]) -> str:
     at = f"{NORM_NAMES[row['norm']]} radius {row['radius']:.4g}"
     if "vote" in row:
         return f"  {at}: {percent(row['vote'])} certified by the vote; abstained on {percent(row['abstained'])}"
-    names = {"certificate": "certified", "deterministic": "without noise", "attacked": "left by the attacks"}
-    if row.get("float32"):
-        names = {"certificate": "certified", "float32": "certified in float32", "attacked": "left by the attacks"}
+    # A net whose rounding has a bound has no noise; records of version 5 have no "float32".
+    beside = {"float32": "certified in float32"} if row.get("float32") else {"deterministic": "without noise"}
+    names = {"certificate": "certified", **beside, "attacked": "left by the attacks"}
     numbers = ", ".join(f"{percent(row[key])} {name}" if row[key] else "not attacked" for key, name in names.items())
     nothing = "; nothing is proved at this radius" if not row["certificate"]["value"] else ""
     wrong = f"; {row['violations']} images are BELOW their certificate: the Lipschitz constant is wrong"
