@@ -95,7 +95,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
             ],
             [_draw_deviations(dataset)],
         ),
-        _votes(dataset, scale),
+        votes(dataset),
     )
 
 
@@ -179,13 +179,14 @@ def _adds(site: Site) -> Cell:
     return Cell.of(own["adds"][_radius_of(site)], signed=True)
 
 
-def _votes(dataset: str, scale: str) -> Table:
-    """Declare randomised smoothing's vote (Cohen et al., 2019)."""
+def votes(dataset: str, norms: tuple[str, ...] = ("l2", "linf")) -> Table:
+    """Declare randomised smoothing's vote (Cohen et al., 2019), with rows for radii in `norms`."""
     radii, net = RADII[dataset], Net(dataset, "certified_smoothing")
     rows = [
         Row(f"deviation {deviation:g}, {_shown(at)}", (net.but(defence=f"smoothing:deviation={deviation:g}"),))
         for deviation in SMOOTHING[dataset]
         for at in radii
+        if at.startswith(norms)
     ]
 
     def cell(key: str) -> Any:

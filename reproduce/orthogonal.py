@@ -9,11 +9,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from reproduce import readings as read
-from reproduce.certificates import certified, in_float32, left
+from reproduce.certificates import certified, in_float32, left, votes
 from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
-from reproduce.nets import TITLES, Net
+from reproduce.nets import SEEDS, TITLES, Net
 from reproduce.orthogonal_choices import ANY, by_choice, by_optimizer, cpu_seconds, measure_choices
 from reproduce.orthogonal_nets import ATTACKS, RADII, SETS, along_of, net_of, trained_longest
 from reproduce.orthogonal_noise import after_training, measure_noise, with_training
@@ -48,11 +48,13 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
     return (
         _by_radius(sets, scale),
         _along(dataset, scale),
+        _of_seeds(dataset, scale),
         _on_training_images(dataset, scale),
         by_optimizer(dataset, scale, RADII[dataset][0]),
         *(by_choice(each, scale, CHOSEN_AT[each]) for each in sets if each in CHOSEN_AT),
         after_training(dataset, scale),
         with_training(dataset, scale),
+        votes(dataset, ("l2",)),
     )
 
 
@@ -114,6 +116,21 @@ def _along(dataset: str, scale: str) -> Table:
         notes=[
             "The rate falls to 0 at the last epoch.",
             *([AOL] if dataset == "cifar10" else []),
+        ],
+    )
+
+
+def _of_seeds(dataset: str, scale: str) -> Table:
+    """Declare what another seed changes, by radius."""
+    nets, radii = tuple(Net(dataset, "orthogonal_minutes").of_seed(seed) for seed in SEEDS), RADII[dataset]
+    options: dict[str, Any] = {"part": "certified_all", "certified": ",".join(radii)}
+    return Table(
+        f"Seeds: {TITLES[dataset]}, {nets[0].config(scale)['epochs']} epochs",
+        [Row(at.replace(":", " "), nets, radius=at) for at in radii],
+        [
+            read.clean_expected(attack=ANY, **options),
+            Reading("certified", certified, (ANY,), **options),
+            Reading("certified in float32", in_float32, (ANY,), **options),
         ],
     )
 
