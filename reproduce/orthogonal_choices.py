@@ -31,12 +31,17 @@ HOW_CHOSEN = (
     "half of an interval is 1.4 points at most.",
     "The nets above were chosen by earlier such runs, which are not kept.",
 )
-# Each changes one setting of the first, whose label says its own.
+_QUARTER = "orthogonal_net:shifted=0.25"
+# Each changes settings of the first, whose label says its own.
 CHOICES: dict[str, dict[str, Changes]] = {
     "cifar10": {
         "width 64, 2 blocks, flips, margin radius 0.2": {},
         "width 96": {"backbone": "orthogonal_net:width=96"},
         "4 blocks": {"backbone": "orthogonal_net:blocks=4"},
+        "half of the channels shifted": {"backbone": "orthogonal_net:shifted=0.5"},
+        "a quarter shifted": {"backbone": _QUARTER},
+        "a quarter shifted, 1 block": {"backbone": f"{_QUARTER}:blocks=1"},
+        "a quarter shifted, margin radius 0.14": {"backbone": _QUARTER, "margin_radius": 0.14},
         "no flips": {"augmentation": "none"},
         "crops, 2 pixels": {"augmentation": "translate_flip"},
         "temperature 0.125": {"temperature": 0.125},
