@@ -20,7 +20,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "all_images": {"noise_off": False, "num_examples": 0},
     "certified": {"noise_off": True},
     "certified_all": {"noise_off": False, "num_examples": 0},
-    "certified_votes": {"noise_off": False, "num_examples": 50, "eot_samples": 1},
+    "certified_votes": {"noise_off": False, "num_examples": 50, "certified_images": 50, "eot_samples": 1},
 }
 IMAGES = {"tiny": 20, "small": 500, "paper": 0}
 BATCH = {"tiny": 100, "small": 500, "paper": 100}

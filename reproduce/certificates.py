@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 import wca_tf
 from reproduce import readings as read
+from reproduce.budgets import part_options
 from reproduce.charts import curves, panels, plain_numbers
 from reproduce.engine import Need
 from reproduce.image_bounds import Bounds
@@ -95,7 +96,7 @@ def declare(dataset: str, scale: str) -> tuple[Table, ...]:
             ],
             [_draw_deviations(dataset)],
         ),
-        votes(dataset),
+        votes(dataset, scale),
     )
 
 
@@ -179,7 +180,7 @@ def _adds(site: Site) -> Cell:
     return Cell.of(own["adds"][_radius_of(site)], signed=True)
 
 
-def votes(dataset: str, norms: tuple[str, ...] = ("l2", "linf")) -> Table:
+def votes(dataset: str, scale: str, norms: tuple[str, ...] = ("l2", "linf")) -> Table:
     """Declare randomised smoothing's vote (Cohen et al., 2019), with rows for radii in `norms`."""
     radii, net = RADII[dataset], Net(dataset, "certified_smoothing")
     rows = [
@@ -190,9 +191,10 @@ def votes(dataset: str, norms: tuple[str, ...] = ("l2", "linf")) -> Table:
     ]
 
     def cell(key: str) -> Any:
-        return lambda site: Cell.of(row_at(site, _radius_of(site))[key])
+        return lambda site: Cell.of(row_at(_voted(site), _radius_of(site))[key])
 
-    options: dict[str, Any] = {"radius": radii[0], "part": "certified_votes", "certified": ",".join(radii)}
+    part = "certified_votes"
+    options: dict[str, Any] = {"radius": radii[0], "part": part, "certified": ",".join(radii)}
     attacks = ("fgsm:norm=l2",)
     return Table(
         f"Randomised smoothing's vote on {TITLES[dataset]}",
@@ -203,15 +205,23 @@ def votes(dataset: str, norms: tuple[str, ...] = ("l2", "linf")) -> Table:
             Reading("seconds an image", _seconds_an_image, attacks, **options),
         ],
         notes=[
-            "50 images: half of an interval is about 14 points. A certified radius is wrong with a chance of 0.001. "
-            "Seconds: at all radii.",
+            f"The vote is of {part_options(part, scale)['certified_draws']:,} draws, and no single answer. A certified "
+            "radius is wrong with a chance of 0.001 at most. Seconds: at all radii."
         ],
     )
 
 
-def _seconds_an_image(site: Site) -> Cell:
+def _voted(site: Site) -> Site:
+    """Return the site; raise Missing where fewer images are certified than judged."""
     results = site.evaluation.results
-    return Cell(text=f"{results['certificates']['seconds'] / results['num_examples']:.1f}")
+    if results["certificates"]["votes"]["images"] < results["num_examples"]:
+        raise Missing(f"the vote on all images that are judged, of {site.net.name(site.study.scale)}")
+    return site
+
+
+def _seconds_an_image(site: Site) -> Cell:
+    found = _voted(site).evaluation.results["certificates"]
+    return Cell(text=f"{found['seconds'] / found['votes']['images']:.1f}")
 
 
 def measure(study: Study, dataset: str) -> None:

@@ -416,8 +416,9 @@ def test_smoothing_is_certified_by_votes_and_continues_from_its_record(tmp_path)
     assert again["certificates"]["rows"] == rows
     assert again["certificates"]["seconds"] > 7000  # of the votes that were kept too
     assert "s for 10,000 images (extrapolated)" in format_results(again)
-    fewer = evaluate(dataclasses.replace(asked, certified_draws=200), tmp_path / "net", tmp_path / "report")
-    assert fewer["certificates"]["votes"]["draws"] == 200
+    fewer = dataclasses.replace(asked, certified_draws=200, certified_images=25)
+    fewer = evaluate(fewer, tmp_path / "net", tmp_path / "report")
+    assert (fewer["certificates"]["votes"]["images"], fewer["certificates"]["votes"]["draws"]) == (25, 200)
     attacks = dataclasses.replace(ASKED, attacks="pgd:norm=l2:steps=2", certified_radii="", num_examples=30)
     more = evaluate(attacks, tmp_path / "net", tmp_path / "report")  # asks for no certificate
     assert more["certificates"]["votes"] == fewer["certificates"]["votes"]
@@ -426,6 +427,12 @@ def test_smoothing_is_certified_by_votes_and_continues_from_its_record(tmp_path)
     record.write_bytes(b"broken")
     last = evaluate(dataclasses.replace(asked, certified_radii="0.1"), tmp_path / "net", tmp_path / "report")
     assert [row["vote"] for row in last["certificates"]["rows"][:3]] == [row["vote"] for row in rows]  # made again
+    every = evaluate(dataclasses.replace(asked, certified_images=100), tmp_path / "net", tmp_path / "report")
+    assert every["certificates"]["votes"]["images"] == 30  # all that are judged
+    later = evaluate(dataclasses.replace(asked, certified_radii="0.3"), tmp_path / "net", tmp_path / "report")
+    assert later["certificates"]["votes"] == every["certificates"]["votes"]  # fewer would lose what is measured
+    with np.load(record) as stored:
+        np.testing.assert_array_equal(stored["votes"][:20, :2], kept[:, :2])
 
 
 def test_a_net_that_trained_in_bfloat16_is_certified_as_it_answers_in_float32(tmp_path):

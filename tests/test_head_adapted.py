@@ -157,6 +157,13 @@ def test_features_of_no_known_constant_are_not_certified(tmp_path):
             wca_tf.evaluate(model, IMAGES[:4], LABELS[:4], **options)
 
 
+def test_a_net_without_a_head_of_ours_is_not_certified(tmp_path):
+    model = keras.Sequential([keras.Input(SHAPE), layers.Flatten(), layers.Dense(3)])
+    options = {"attacks": ["fgsm"], "epsilons": [0.1], "report_dir": tmp_path / "report", "certified_radii": "0.05"}
+    with pytest.raises(InputError, match="one that ends in a wca_tf.WCAHead"):
+        wca_tf.evaluate(model, IMAGES[:4], LABELS[:4], **options)
+
+
 @pytest.mark.parametrize("name", cases(["sequential", "subclassed", "Rescaling"], "sequential"))
 def test_the_export_has_five_signatures_with_the_numbers_of_the_model(tmp_path, name):
     model = trained(RECOGNISED[name](), 8)

@@ -90,24 +90,9 @@ def test_a_shift_moves_each_quarter_of_the_channels_its_own_way_and_loses_nothin
     np.testing.assert_array_equal(matrix @ matrix.T, np.eye(96))
 
 
-def test_a_shift_of_half_the_channels_leaves_the_others_where_they_are():
-    maps, layer = random(2, 4, 6, 8), CircularShift(shifted=0.5)
-    expected = [np.roll(maps[..., n : n + 1], *how) for n, how in enumerate([(1, 1), (-1, 1), (1, 2), (-1, 2)])]
-    moved = CircularShift.from_config(layer.get_config())(maps)
-    np.testing.assert_array_equal(moved, np.concatenate([*expected, maps[..., 4:]], axis=-1))
-    assert CircularShift(shifted=0.7)(tf.zeros([1, 2, 2, 40])).shape[-1] == 40  # 0.7 · 40 is 27.999999999999996
-    matrix = matrix_of(layer, (4, 6, 8))
-    np.testing.assert_array_equal(matrix @ matrix.T, np.eye(192))
-
-
 def test_channels_that_four_does_not_divide_and_activations_are_refused():
     with pytest.raises(InputError, match="multiple of 4"):
         CircularShift()(tf.zeros([1, 2, 2, 6]))
-    with pytest.raises(InputError, match="multiple of 4.*received 6$"):
-        CircularShift(shifted=0.25)(tf.zeros([1, 2, 2, 24]))
-    for share in (0.0, 1.5, np.nan):
-        with pytest.raises(InputError, match="from above 0 to 1"):
-            CircularShift(shifted=share)
     with pytest.raises(InputError, match="without an activation"):
         OrthogonalDense(3, activation="relu")
 
@@ -415,7 +400,6 @@ def test_a_net_that_is_saved_and_read_goes_on_with_the_same_bits(options, tmp_pa
         ("orthogonal_net", (32, 32, 3), 4 * 4 * 256),
         ("orthogonal_net:width=16:blocks=1", (28, 28, 1), 7 * 7 * 32),
         ("orthogonal_net:width=8:blocks=0", (12, 12, 1), 3 * 3 * 16),
-        ("orthogonal_net:width=8:blocks=1:shifted=0.5", (12, 12, 1), 3 * 3 * 16),
     ],
 )
 def test_the_backbone_has_as_many_stages_as_sides_can_be_halved(text, shape, features):
@@ -445,7 +429,7 @@ def test_the_features_of_a_trained_net_move_no_further_than_its_constant_allows(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"backbone": "orthogonal_net:depth=3"}, "--backbone: .*width, blocks, shifted; received 'depth=3'"),
+        ({"backbone": "orthogonal_net:depth=3"}, "--backbone: .*width, blocks; received 'depth=3'"),
         ({"backbone": "orthogonal_net:width=two"}, "--backbone: .*whole number"),
         ({"backbone": "lenet5:width=8"}, "--backbone: expected lenet5 without options"),
         ({"backbone": "vgg11"}, "--backbone: expected a backbone among"),

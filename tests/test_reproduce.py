@@ -3,12 +3,13 @@
 import hashlib
 import re
 import shutil
+import types
 
 import numpy as np
 import pytest
 
 import wca_tf
-from reproduce import bound, main, readings
+from reproduce import bound, certificates, main, readings
 from reproduce.alignment import declare as declare_alignment
 from reproduce.budgets import ATTACKS, PARTS, part_options, written
 from reproduce.contours import angles_to_axes
@@ -19,7 +20,7 @@ from reproduce.nets import SCALES, VARIANTS, Net, settings
 from reproduce.pages import markdown, notes, write_page
 from reproduce.paper_numbers import ABLATION, CONTROLS, IMAGENET, STRONGER, WIDE
 from reproduce.study import Study
-from reproduce.tables import Cell, Chosen, Row, Table
+from reproduce.tables import Cell, Chosen, Missing, Row, Table
 from wca_tf import EvaluateConfig, InputError, TrainConfig
 from wca_tf.attacks import parse_attack
 
@@ -396,3 +397,17 @@ def test_the_committed_pages_are_made_of_the_committed_evidence(root, tmp_path):
     for path in tmp_path.iterdir():
         committed = root / "docs" / "results" / path.name
         assert path.read_bytes() == committed.read_bytes(), f"run bin/reproduce --tables: {path.name} differs"
+
+
+def test_a_vote_on_fewer_images_than_are_judged_is_missing():
+    def site(voted):
+        results = {"num_examples": 50, "certificates": {"seconds": 300.0, "votes": {"images": voted}}}
+        return types.SimpleNamespace(
+            evaluation=types.SimpleNamespace(results=results),
+            net=Net("cifar10", "certified_smoothing"),
+            study=types.SimpleNamespace(scale="small"),
+        )
+
+    assert certificates._seconds_an_image(site(50)).text == "6.0"
+    with pytest.raises(Missing, match="all images"):
+        certificates._seconds_an_image(site(20))

@@ -5,7 +5,8 @@
 
 It certifies nets whose features have a Lipschitz constant: --backbone=orthogonal_net (with
 --optimizer=orthogonal_muon) or lipschitz_cnn, and --defence=none or wca. Of
---defence=smoothing it certifies the majority vote, on 20 images: give --num_examples=20 --attacks=pgd:norm=l2 there.
+--defence=smoothing it certifies the majority vote, of the first --certified_images=20 images: give --num_examples the
+same number, and --attacks=pgd:norm=l2.
 Radii are in l2, for images in [0, 1]; linf:0.01 is one in l∞. The certificate is a lower bound of the expected accuracy
 of a single answer, in exact arithmetic, and the attacks give an upper bound. For orthogonal_net without noise there is
 also what holds in float32, whose rounding is bounded.

@@ -66,6 +66,9 @@ class EvaluateConfig:
     certified_draws: int = flag(
         100_000, "draws of each image that certify a net with --defence=smoothing", identity=False
     )
+    certified_images: int = flag(
+        20, "how many images, from the first, are certified with --defence=smoothing", identity=False
+    )
     checklist: bool = flag(
         False, "also check, on 100 images, whether the numbers rest on obfuscated gradients", identity=False
     )

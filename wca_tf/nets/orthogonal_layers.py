@@ -138,43 +138,25 @@ def l2_norms(rows: np.ndarray) -> np.ndarray:
 
 @keras.saving.register_keras_serializable("wca_tf")
 class CircularShift(keras.layers.Layer):
-    """Maps [B, H, W, channels] of which the first move by one pixel: four groups, each in a direction of its own.
+    """Maps [B, H, W, channels] whose quarters of channels move by one pixel, each in a direction of its own.
 
     What leaves at a border comes in at the other, so that the layer is a permutation, of norm 1. With 1×1 convolutions
     between, it carries what a pixel knows to others (after LipNeXt, ICLR 2026).
 
-    Args:
-        shifted: the share of the channels that move, from above 0 to 1.
-
     Raises:
-        InputError: another share; channels of which a number moves that is no multiple of 4.
+        InputError: a number of channels that is no multiple of 4.
     """
 
     lipschitz_constant = 1.0
 
-    def __init__(self, shifted: float = 1.0, **options: Any) -> None:
-        super().__init__(**options)
-        if not 0 < shifted <= 1:
-            raise InputError(f"expected a share of channels from above 0 to 1, received {shifted}")
-        self.shifted = shifted
-
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        moved = self._moved(input_shape[-1] or 0)
-        if not moved or moved % GROUPS:
-            raise InputError(f"expected a multiple of {GROUPS} channels for CircularShift to move, received {moved:g}")
-
-    def _moved(self, channels: int) -> float:
-        return round(self.shifted * channels, 6)
+        if not input_shape[-1] or input_shape[-1] % GROUPS:
+            raise InputError(f"expected a multiple of {GROUPS} channels for CircularShift, received {input_shape[-1]}")
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        channels = inputs.shape[-1]
-        group = int(self._moved(channels)) // GROUPS
-        down, up, right, left, still = tf.split(inputs, [*[group] * GROUPS, channels - GROUPS * group], axis=-1)
+        down, up, right, left = tf.split(inputs, GROUPS, axis=-1)
         moved = [tf.roll(down, 1, 1), tf.roll(up, -1, 1), tf.roll(right, 1, 2), tf.roll(left, -1, 2)]
-        return tf.concat([*moved, still], axis=-1)
+        return tf.concat(moved, axis=-1)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "shifted": self.shifted}

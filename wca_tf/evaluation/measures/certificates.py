@@ -17,7 +17,7 @@ from wca_tf.core.errors import InputError
 from wca_tf.evaluation.config import EvaluateConfig
 from wca_tf.evaluation.measures.certified_head import Head
 from wca_tf.evaluation.measures.measure import Context, Measure
-from wca_tf.evaluation.measures.smoothing_votes import draws_of, smoothing_rows
+from wca_tf.evaluation.measures.smoothing_votes import effort_of, smoothing_rows
 from wca_tf.evaluation.outcomes import Outcome
 from wca_tf.evaluation.report import figures
 from wca_tf.evaluation.report.figures import Stroke
@@ -28,7 +28,7 @@ from wca_tf.nets.headed_net import KnownNet
 from wca_tf.nets.judge import QUERIES, Judgement
 from wca_tf.nets.targets import GaussianLogitsTarget
 
-CERTIFICATES_ALGORITHM = 6  # increase it with every change of the numbers: stored results are made again
+CERTIFICATES_ALGORITHM = 7  # increase it with every change of the numbers: stored results are made again
 BOUNDS = {
     "known_draw": "C1: the attacker sees the draw",
     "gaussian_shift": "C2: the attacker does not see the draw",
@@ -51,14 +51,15 @@ class Certificates(Measure):
         radii = [radius.text for radius in _radii(context)]
         if not radii:
             return None
-        return {"radii": radii, "draws": draws_of(context), "attacks": context.attacks_key()}
+        effort = effort_of(context) if _is_voted(context) else {}
+        return {"radii": radii, **effort, "attacks": context.attacks_key()}
 
     def check(self, context: Context) -> None:
         if not isinstance(context.model, KnownNet):
             raise InputError(
                 "expected a net to certify of --model_dir, or one that ends in a wca_tf.WCAHead; received another"
             )
-        if context.model.input_deviation is not None:
+        if _is_voted(context):
             if context.config.average_draws > 1:
                 raise InputError("expected --average_draws=1 with --defence=smoothing: the vote is of single draws")
             return
@@ -67,7 +68,7 @@ class Certificates(Measure):
 
     def measure(self, context: Context) -> Any:
         started, radii = time.monotonic(), _radii(context)
-        if context.model.input_deviation is not None:
+        if _is_voted(context):
             found = smoothing_rows(context, radii)
         else:
             target, step = _target_of(context), context.settings.batch_size
@@ -102,6 +103,11 @@ class Certificates(Measure):
                 "noise, C2 for one who does not."
             )
         return ReportSection("Certificates", [about, *rows], _panels(results), f"{about} {' '.join(rows)}")
+
+
+def _is_voted(context: Context) -> bool:
+    """Return whether the net has its noise on its images alone: then a vote certifies it."""
+    return isinstance(context.model, KnownNet) and context.model.input_deviation is not None
 
 
 def _target_of(context: Context) -> GaussianLogitsTarget:

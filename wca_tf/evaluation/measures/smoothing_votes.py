@@ -18,18 +18,21 @@ from wca_tf.gaussian.smoothing import ALPHA, SELECTION_DRAWS, certified_radius
 from wca_tf.nets.graphs import graph_of_target
 from wca_tf.nets.targets import AnyTarget
 
-# The number of images that are certified: each takes as many passes as all of an attack's images together.
-VOTED_IMAGES = 20
 DRAWS_PER_PASS = 200
 VOTES_ALGORITHM = 3  # increase it with every change of the votes: records are made again
 
 
-def draws_of(context: Context) -> int:
-    """Return the draws that certify an image; an evaluation that only adds attacks keeps those of the record."""
-    stored = context.measured.get("certificates")
-    if context.config.certified_radii or stored is None:
-        return context.config.certified_draws
-    return int(stored.key["draws"])
+def effort_of(context: Context) -> dict[str, int]:
+    """Return the draws of an image, and the images: those of the record, which more are added to.
+
+    An evaluation that asks for no radii adds attacks alone. Votes of other draws are no part of the record.
+    """
+    config, stored = context.config, context.measured.get("certificates")
+    known = {name: int(stored.key[name]) for name in ("draws", "images")} if stored else {}
+    if known and not config.certified_radii:
+        return known
+    images = max(config.certified_images, known["images"] if known.get("draws") == config.certified_draws else 0)
+    return {"draws": config.certified_draws, "images": min(images, len(context.examples))}
 
 
 def smoothing_rows(context: Context, radii: list[Radius]) -> dict[str, Any]:
@@ -37,9 +40,9 @@ def smoothing_rows(context: Context, radii: list[Radius]) -> dict[str, Any]:
 
     The seconds are those of the votes themselves, also where an earlier run made some of them.
     """
-    draws = draws_of(context)
-    deviation = context.model.input_deviation
-    chosen, votes, seconds = _votes(context, draws)
+    effort, deviation = effort_of(context), context.model.input_deviation
+    draws = effort["draws"]
+    chosen, votes, seconds = _votes(context, **effort)
     labels = np.asarray(context.examples.labels[: len(chosen)])
     certified = certified_radius(votes, draws, deviation)
     rows = []
@@ -53,22 +56,21 @@ def smoothing_rows(context: Context, radii: list[Radius]) -> dict[str, Any]:
                 "abstained": mean_with_interval(certified == 0),
             }
         )
-    about = {"images": len(chosen), "draws": draws, "alpha": ALPHA, "deviation": deviation}
+    about = {**effort, "alpha": ALPHA, "deviation": deviation}
     about["accuracy"] = mean_with_interval(chosen == labels)
     return {"rows": rows, "votes": about, "seconds": round(float(seconds.sum()), 2)}
 
 
-def _votes(context: Context, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _votes(context: Context, draws: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (the class that 100 draws choose, how many of `draws` others give it, seconds), [images].
 
     They are kept image by image.
     """
-    count = min(VOTED_IMAGES, len(context.examples))
     record = context.records("certificates") / f"votes-{draws}-{VOTES_ALGORITHM}.npz"
     found = _stored(record)
-    with progress_bar(count, "images certified", initial=len(found)) as bar:
+    with progress_bar(images, "images certified", initial=min(len(found), images)) as bar:
         record.parent.mkdir(parents=True, exist_ok=True)
-        for image in range(len(found), count):
+        for image in range(len(found), images):
             started = time.monotonic()
             seed = fold_in(make_seed(context.settings.seed), Purpose.CERTIFICATE, context.settings.first + image)
             pixels = to_float(tf.constant(context.examples.images[image : image + 1]))
@@ -78,7 +80,7 @@ def _votes(context: Context, draws: int) -> tuple[np.ndarray, np.ndarray, np.nda
             found.append((best, votes, time.monotonic() - started))
             files.write_atomically(record, lambda path: np.savez(path, votes=np.array(found)))
             bar.update()
-    chosen, counts, seconds = np.array(found[:count], np.float64).T
+    chosen, counts, seconds = np.array(found[:images], np.float64).T
     return chosen.astype(int), counts.astype(int), seconds
 
 

@@ -21,7 +21,6 @@ class OrthogonalNetOptions:
 
     width: int = option(64, "channels of the first stage; each next stage has twice as many", minimum=4)
     blocks: int = option(2, "of each stage", minimum=0)
-    shifted: float = option(1.0, "the share of the channels that a block shifts by a pixel", maximum=1)
 
 
 class Backbone(NamedTuple):

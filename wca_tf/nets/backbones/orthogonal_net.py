@@ -11,22 +11,21 @@ MOST_STAGES = 3
 
 
 def orthogonal_net(
-    image_shape: tuple[int, int, int], layers: LayerFactory, width: int = 64, blocks: int = 2, shifted: float = 1.0
+    image_shape: tuple[int, int, int], layers: LayerFactory, width: int = 64, blocks: int = 2
 ) -> keras.Model:
     """Build stages of space-to-depth, an orthogonal 1×1 convolution with MaxMin, and blocks; then flatten.
 
-    A block is a shift of channels by one pixel in four directions, an orthogonal 1×1 convolution, and MaxMin. There
-    are three stages, or fewer where an image's sides cannot be halved so often.
+    A block is a shift of four groups of channels by one pixel, an orthogonal 1×1 convolution, and MaxMin. There are
+    three stages, or fewer where an image's sides cannot be halved so often.
 
     Args:
         image_shape: (H, W, channels), with even H and W.
         layers: a factory that changes no layers.
         width: channels of the first stage, a multiple of 4; each next stage has twice as many.
         blocks: in each stage.
-        shifted: the share of the channels that a block shifts: the number of them must be a multiple of 4.
 
     Raises:
-        InputError: images of odd sides; another width, or share of it; a factory that changes layers.
+        InputError: images of odd sides; another width; a factory that changes layers.
     """
     if any(side % 2 for side in image_shape[:2]):
         raise InputError(f"orthogonal_net expects images whose sides are even, received {image_shape}")
@@ -39,6 +38,6 @@ def orthogonal_net(
             break
         features = SpaceToDepth(dtype=layers.precision)(features)
         for block in range(1 + blocks):
-            features = CircularShift(shifted, **options)(features) if block else features
+            features = CircularShift(**options)(features) if block else features
             features = MaxMin(**options)(OrthogonalDense(width * 2**stage, **options)(features))
     return keras.Model(images, keras.layers.Flatten(**options)(features), name="orthogonal_net")
