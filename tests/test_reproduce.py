@@ -3,7 +3,6 @@
 import hashlib
 import re
 import shutil
-import types
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from reproduce.nets import SCALES, VARIANTS, Net, settings
 from reproduce.pages import markdown, notes, write_page
 from reproduce.paper_numbers import ABLATION, CONTROLS, IMAGENET, STRONGER, WIDE
 from reproduce.study import Study
-from reproduce.tables import Cell, Chosen, Missing, Row, Table
+from reproduce.tables import Cell, Chosen, Missing, Row, Site, Table
 from wca_tf import EvaluateConfig, InputError, TrainConfig
 from wca_tf.attacks import parse_attack
 
@@ -399,15 +398,14 @@ def test_the_committed_pages_are_made_of_the_committed_evidence(root, tmp_path):
         assert path.read_bytes() == committed.read_bytes(), f"run bin/reproduce --tables: {path.name} differs"
 
 
-def test_a_vote_on_fewer_images_than_are_judged_is_missing():
-    def site(voted):
-        results = {"num_examples": 50, "certificates": {"seconds": 300.0, "votes": {"images": voted}}}
-        return types.SimpleNamespace(
-            evaluation=types.SimpleNamespace(results=results),
-            net=Net("cifar10", "certified_smoothing"),
-            study=types.SimpleNamespace(scale="small"),
-        )
-
-    assert certificates._seconds_an_image(site(50)).text == "6.0"
+def test_a_vote_on_fewer_images_than_are_judged_is_missing(root, tmp_path):
+    net, part = Net("cifar10", "certified_smoothing").but(defence="smoothing:deviation=0.25"), "certified_votes"
+    committed = root / "reproduce" / "evidence"
+    shutil.copy(committed / "trainings.jsonl", tmp_path)
+    full, few = Evidence(committed, "small"), Evidence(tmp_path, "small")
+    evaluation = wca_tf.Evaluation.read(committed / net.name("small") / f"{part}.zip")
+    evaluation.results["certificates"]["votes"]["images"] = 20
+    few.add_evaluation(net, part, evaluation)
+    assert certificates._seconds_an_image(Site(Study(full, None), net, part, (), None)).text == "16.0"
     with pytest.raises(Missing, match="all images"):
-        certificates._seconds_an_image(site(20))
+        certificates._seconds_an_image(Site(Study(few, None), net, part, (), None))
